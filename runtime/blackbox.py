@@ -1,0 +1,154 @@
+"""What the processes of one pool tell each other: one anonymous shared mapping, made before the first fork.
+
+    header      written by the supervisor: may this pool serve, and until when
+    seat 1..N   written by the supervisor: which process sits there, how often it died and how
+                written by the worker, its black box: what it is doing, kept through a SIGKILL as evidence
+                one byte: please finish what you have and go
+                task and fence that somebody asked to cancel, written by the api children and the supervisor
+
+Reading it needs no database and no lock.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from uuid import UUID
+
+from .records import Record
+
+_HEADER_SIZE = 256
+_SEAT_SIZE = 512
+_NOTHING = bytes(16)
+
+
+class Phase(IntEnum):
+    """What a worker is doing, as it last said itself."""
+
+    STARTING = 0  # importing the application
+    CONNECTING = 1  # waiting for the database; costs it nothing
+    IDLE = 2
+    HANDLING = 3  # inside the handler
+    FINISHING = 4  # the handler has returned, the outcome is being committed
+    STOPPING = 5
+
+
+class Seating(IntEnum):
+    """What the supervisor says about a seat."""
+
+    EMPTY = 0
+    TAKEN = 1
+    DRAINING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One entry of a black box. `since` is nanoseconds since the Unix epoch."""
+
+    phase: Phase
+    slot: UUID
+    pid: int
+    task: UUID | None
+    fence: int
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The supervisor's word on a seat. `exits` counts deaths; `last_exit` is a signal name or `exit code N`."""
+
+    seating: Seating
+    pid: int
+    since: int
+    exits: int
+    last_exit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The pool as a whole. `trusted_until` is nanoseconds of CLOCK_BOOTTIME; 0 without a lease."""
+
+    recovered: bool
+    ever_ready: bool
+    draining: bool
+    trusted_until: int
+
+    @property
+    def trusted(self) -> bool:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) < self.trusted_until
+
+
+class SeatMemory:
+    """The part of the shared memory that belongs to one seat."""
+
+    def __init__(self, memory: mmap.mmap, offset: int) -> None:
+        self._memory = memory
+        self._seat = Record(memory, offset, "BIqI32s")
+        self._box = Record(memory, offset + 160, "B16sI16sqq")
+        self._drain_at = offset + 384
+        self._cancel_at = offset + 392
+
+    def write_seat(self, seat: Seat) -> None:
+        self._seat.write(seat.seating, seat.pid, seat.since, seat.exits, seat.last_exit.encode()[:32])
+
+    def read_seat(self) -> Seat:
+        found = self._seat.read()
+        if found is None:
+            return Seat(Seating.EMPTY, 0, 0, 0, "")
+        seating, pid, since, exits, last = found
+        return Seat(Seating(seating), pid, since, exits, last.rstrip(b"\0").decode())
+
+    def write_box(self, phase: Phase, slot: UUID, pid: int, task: UUID | None = None, fence: int = 0) -> None:
+        self._box.write(phase, slot.bytes, pid, task.bytes if task else _NOTHING, fence, time.time_ns())
+
+    def read_box(self) -> Box | None:
+        found = self._box.read()
+        if found is None:
+            return None
+        phase, slot, pid, task, fence, since = found
+        return Box(Phase(phase), UUID(bytes=slot), pid, UUID(bytes=task) if task != _NOTHING else None, fence, since)
+
+    @property
+    def drain(self) -> bool:
+        """Whether the worker is asked to finish what it has and go."""
+        return self._memory[self._drain_at] != 0
+
+    @drain.setter
+    def drain(self, value: bool) -> None:
+        self._memory[self._drain_at] = int(value)
+
+
+    def request_cancel(self, task: UUID, fence: int) -> None:
+        """Ask the worker to give up this attempt. Many may write: a torn flag names nothing, and the supervisor writes
+        it again at its next renewal.
+        """
+        self._memory[self._cancel_at : self._cancel_at + 24] = _flag(task, fence)
+
+    def cancel_requested(self, task: UUID, fence: int) -> bool:
+        """Whether somebody asked to cancel exactly this attempt."""
+        return self._memory[self._cancel_at : self._cancel_at + 24] == _flag(task, fence)
+
+
+def _flag(task: UUID, fence: int) -> bytes:
+    return task.bytes + fence.to_bytes(8, "little")
+
+
+class PoolMemory:
+    """The whole mapping. Made by the supervisor before it forks, then used by every process of the pool."""
+
+    def __init__(self, seats: int) -> None:
+        self._memory = mmap.mmap(-1, _HEADER_SIZE + seats * _SEAT_SIZE)
+        self._header = Record(self._memory, 0, "BBBq")
+        self.seats = tuple(SeatMemory(self._memory, _HEADER_SIZE + n * _SEAT_SIZE) for n in range(seats))
+
+    def write_header(self, header: Header) -> None:
+        self._header.write(header.recovered, header.ever_ready, header.draining, header.trusted_until)
+
+    def read_header(self) -> Header:
+        found = self._header.read()
+        if found is None:
+            return Header(False, False, False, 0)
+        recovered, ever_ready, draining, trusted_until = found
+        return Header(bool(recovered), bool(ever_ready), bool(draining), trusted_until)

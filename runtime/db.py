@@ -1,0 +1,299 @@
+"""The driver layer: connections that say of every statement whether it was done, surely not done, or in doubt.
+
+pg8000 alone cannot tell. Three of its habits rule this file:
+
+- After many exceptions an unread answer is left in the socket, and every later statement silently returns the answer
+  of the one before. So a connection is thrown away after any exception that is not an ERROR answered by the server,
+  and parameters are encoded before the driver sees them.
+- A statement that never arrived and one whose answer was lost raise the same exception. `_verdict` is the only place
+  that judges.
+- `close()` writes to the socket, and in a forked child that ends the parent's session. `discard` closes the
+  descriptor only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pg8000 import exceptions as pg
+from pg8000 import native
+
+from .dsn import Dsn, Host
+from .errors import DatabaseUnavailable, InDoubt, NotStorable, StatementRefused, StoreError
+from .sql import Statement
+
+Row = Sequence[Any]
+Value = None | bool | int | float | str | UUID | datetime | Sequence["Value"]
+
+#: Seconds the socket waits beyond the server's own statement_timeout, so that the server's answer comes first.
+SOCKET_MARGIN = 1.0
+
+#: The SQLSTATE of a server that has become a standby: the next connection looks for the primary anew.
+_READ_ONLY = "25006"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to connect, and how long anything may take. Durations are seconds."""
+
+    dsn: Dsn
+    connect_timeout: float = 1.0
+    statement_timeout: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One server session, named so that another session can end exactly it."""
+
+    pid: int
+    started: str
+
+
+class Connection:
+    """One session with the primary. For one thread, in the process that opened it.
+
+    Every statement is prepared once and costs one round trip. Raises StatementRefused or NotStorable (surely not
+    done, the connection stays usable), DatabaseUnavailable (surely not done) or InDoubt (unknown); after the last two
+    the connection is discarded.
+    """
+
+    def __init__(self, driver: native.Connection, timeout: float) -> None:
+        self._driver = driver
+        self._timeout = timeout
+        self._prepared: dict[str, native.PreparedStatement] = {}
+        self._in_transaction = False
+        self._backend: Backend | None = None
+        self.usable = True
+
+    def run(self, statement: Statement, **parameters: Value) -> list[Row]:
+        """Run one statement; outside a transaction it commits by itself. Returns its rows."""
+        return self._guarded(statement.name, self._execute, statement, _encode_all(statement.name, parameters))
+
+    def script(self, text: str) -> None:
+        """Run statements without parameters in one go. For migrations, inside a transaction."""
+        self._guarded("script", self._driver.run, text)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """BEGIN, then COMMIT, or ROLLBACK when the block raises.
+
+        Raises InDoubt when the COMMIT's answer was lost.
+        """
+        self._simple("begin")
+        self._in_transaction = True
+        try:
+            yield
+        except BaseException:
+            self._in_transaction = False
+            if self.usable:
+                with contextlib.suppress(StoreError):
+                    self._simple("rollback")
+            raise
+        self._in_transaction = False
+        self._simple("commit")
+
+    @property
+    def backend(self) -> Backend | None:
+        """The server process of this session, where `identify` was called."""
+        return self._backend
+
+    def identify(self, statement: Statement) -> None:
+        """Ask the server which backend serves this session, once, so that a later session can end it."""
+        pid, started = self.run(statement)[0]
+        self._backend = Backend(pid, started)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Shorten the socket's deadline, for a caller with a budget. Never lengthens it."""
+        self._driver._usock.settimeout(max(0.001, min(seconds, self._timeout)))
+
+    def discard(self) -> None:
+        """Close the descriptor without a word to the server. Safe in a forked child, and when called twice."""
+        self.usable = False
+        raw = self._driver._usock
+        if raw is not None:
+            with contextlib.suppress(OSError):
+                raw.close()
+            with contextlib.suppress(OSError, ValueError):
+                self._driver._sock.close()
+
+    def close(self) -> None:
+        """End the session in good order."""
+        if not self.usable:
+            return
+        self.usable = False
+        with contextlib.suppress(pg.Error, OSError):
+            self._driver.close()
+
+    def _execute(self, statement: Statement, parameters: dict[str, str | None]) -> list[Row]:
+        prepared = self._prepared.get(statement.name)
+        if prepared is None:
+            prepared = self._prepared[statement.name] = self._driver.prepare(statement.text)
+        rows: list[Row] | None = prepared.run(**parameters)
+        return rows or []
+
+    def _simple(self, text: str) -> None:
+        self._guarded(text, self._driver.run, text)
+        # A COMMIT of a failed transaction answers ROLLBACK without an error; a session inside one answers 'T' or 'E'.
+        if text == "commit" and self._driver._transaction_status != b"I":
+            self.discard()
+            raise InDoubt("the server did not confirm the COMMIT")
+
+    def _guarded(self, what: str, call: Any, *arguments: Any) -> Any:
+        if not self.usable:
+            raise DatabaseUnavailable("the database connection was lost; nothing was sent")
+        try:
+            return call(*arguments)
+        except BaseException as error:
+            if not _answered_with_error(error) or _field(error, "C") == _READ_ONLY:
+                self.discard()
+            if isinstance(error, Exception):
+                raise _verdict(what, error, self._in_transaction) from error
+            raise
+
+
+def connect(settings: Settings, name: str) -> Connection:
+    """Open a session with the primary; of several hosts the first that is one.
+
+    `name` is shown in pg_stat_activity. Raises DatabaseUnavailable, which names each host and what it said.
+    """
+    reasons = []
+    for host in settings.dsn.hosts:
+        try:
+            return _connect(settings, host, name)
+        except DatabaseUnavailable as error:
+            reasons.append(f"{host}: {error}")
+    raise DatabaseUnavailable("cannot reach the database; nothing was done. " + "; ".join(reasons))
+
+
+def _connect(settings: Settings, host: Host, name: str) -> Connection:
+    deadline = time.monotonic() + settings.connect_timeout
+    timeout = settings.statement_timeout + SOCKET_MARGIN
+    raw: socket.socket | None = None
+    try:
+        raw = _open_socket(host, settings.connect_timeout, timeout)
+        raw.settimeout(max(0.05, deadline - time.monotonic()))
+        driver = _start_session(settings, host, name, raw)
+    except Exception as error:
+        # Everything that the driver, its SCRAM library and TLS raise here means the same: there is no session.
+        if raw is not None:
+            raw.close()
+        raise DatabaseUnavailable(_text(error)) from error
+    driver._usock.settimeout(timeout)
+    connection = Connection(driver, timeout)
+    if driver.parameter_statuses.get("in_hot_standby") == "on":
+        connection.close()
+        raise DatabaseUnavailable("it is a standby, and no state is ever read from one")
+    return connection
+
+
+def _start_session(settings: Settings, host: Host, name: str, raw: socket.socket) -> native.Connection:
+    dsn = settings.dsn
+    milliseconds = str(int(settings.statement_timeout * 1000))
+    return native.Connection(
+        dsn.user,
+        host=host.name,
+        database=dsn.database,
+        password=dsn.password,
+        sock=raw,
+        ssl_context=dsn.ssl_context() or False,
+        application_name=name,
+        startup_params={
+            "statement_timeout": milliseconds,
+            # Nothing of ours waits inside a transaction: no user code runs there.
+            "idle_in_transaction_session_timeout": "10000",
+            "TimeZone": "UTC",
+            "DateStyle": "ISO, YMD",
+            "default_transaction_isolation": "read committed",
+        },
+    )
+
+
+def _open_socket(host: Host, connect_timeout: float, unacknowledged: float) -> socket.socket:
+    if host.is_socket:
+        raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        raw.settimeout(connect_timeout)
+        try:
+            raw.connect(host.socket_path)
+        except OSError:
+            raw.close()
+            raise
+        return raw
+    raw = socket.create_connection((host.name, host.port), connect_timeout)
+    # Without NODELAY a statement with 8 to 20 kB of parameters stalls 40 ms (Nagle against the delayed ACK).
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unacknowledged * 1000))
+    return raw
+
+
+def _answered_with_error(error: BaseException) -> bool:
+    """Whether the server answered ERROR and is ready for the next statement: the one case that is safe to go on."""
+    return isinstance(error, pg.DatabaseError) and _field(error, "V") == "ERROR"
+
+
+def _verdict(what: str, error: Exception, in_transaction: bool) -> StoreError:
+    """The one classifier: what an exception of the driver says about the statement it came from.
+
+    Inside a transaction nothing is done before the COMMIT, so a lost answer there is surely not done.
+    """
+    if _answered_with_error(error):
+        return StatementRefused(f"{what}: {_field(error, 'M')}", _field(error, "C"))
+    if isinstance(error, pg.InterfaceError) and "in failed transaction block" in str(error):
+        return StatementRefused(f"{what}: the transaction had failed and was rolled back", "25P02")
+    if in_transaction or what in ("begin", "rollback"):
+        return DatabaseUnavailable(f"the connection was lost inside a transaction ({what}: {_text(error)}); it is not done")
+    return InDoubt(f"the answer to {what} was lost ({_text(error)}); it may have been carried out")
+
+
+def _field(error: BaseException, name: str) -> str:
+    detail = error.args[0] if error.args else None
+    return str(detail.get(name, "")) if isinstance(detail, dict) else ""
+
+
+def _text(error: BaseException) -> str:
+    return _field(error, "M") or str(error) or type(error).__name__
+
+
+def _encode_all(name: str, parameters: dict[str, Value]) -> dict[str, str | None]:
+    try:
+        return {key: encode(value) for key, value in parameters.items()}
+    except UnicodeEncodeError as error:
+        raise NotStorable(f"{name}: a text holds a lone surrogate; nothing was sent") from error
+
+
+def encode(value: Value) -> str | None:
+    """A parameter as PostgreSQL's text form; what the driver gets always encodes to UTF-8."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "t" if value else "f"
+        case str():
+            value.encode("utf-8")
+            return value
+        case int() | float() | UUID():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+        case _:
+            return _array(value)
+
+
+def _array(values: Iterable[Value]) -> str:
+    return "{" + ",".join(_element(encode(value)) for value in values) + "}"
+
+
+def _element(text: str | None) -> str:
+    if text is None:
+        return "NULL"
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,88 @@
+"""Running one handler, and turning whatever it does into an outcome that can be stored."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, timedelta
+from typing import Any
+
+import msgspec
+
+from .errors import NotStorable
+from .handlers import App, Canceled, Context, Registered
+from .model import Claimed, Outcome
+
+#: A result's JSON text may have this many bytes, as a request body may.
+MAX_RESULT = 1024 * 1024
+#: A failure reason is cut after this many characters.
+MAX_REASON = 2000
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def execute(app: App, task: Claimed, asks_to_stop: Callable[[], bool]) -> Outcome:
+    """Run the task's handler to its end. Never raises: what the handler raises is the outcome.
+
+    SystemExit and KeyboardInterrupt are a handler's failure like any other: a worker's end is the supervisor's
+    business.
+    """
+    registered = app.handler(task.kind)
+    deadline = None
+    if task.timeout is not None:
+        deadline = task.started_at.astimezone(UTC) + timedelta(seconds=task.timeout)
+    context = Context(str(task.id), task.kind, task.attempt, task.fence, deadline, asks_to_stop)
+    try:
+        result = _call(registered, _payload(registered, task.payload), context)
+    except Canceled as error:
+        return Outcome("canceled", reason=reason_of(error))
+    except BaseException as error:  # noqa: BLE001  whatever the handler raises is its failure
+        return Outcome("failed", reason=reason_of(error))
+    try:
+        return Outcome("succeeded", result=encode_result(result))
+    except NotStorable as error:
+        return Outcome("failed", reason=str(error))
+
+
+def _payload(registered: Registered, text: str) -> Any:
+    value = json.loads(text)
+    if registered.payload_type is None:
+        return value
+    return msgspec.convert(value, registered.payload_type)
+
+
+def _call(registered: Registered, payload: Any, context: Context) -> Any:
+    arguments = (payload, context) if registered.takes_context else (payload,)
+    result = registered.handler(*arguments)
+    if inspect.iscoroutine(result):
+        return asyncio.run(result)
+    return result
+
+
+def encode_result(result: Any) -> str:
+    """A result as JSON text that jsonb takes. Raises NotStorable, whose text begins with `result_not_storable`."""
+    try:
+        text = json.dumps(result, allow_nan=False, ensure_ascii=False, default=msgspec.to_builtins)
+        size = len(text.encode("utf-8"))
+    except BaseException as error:  # a __repr__ or a generator of the user's may raise anything
+        raise NotStorable(f"result_not_storable: {reason_of(error)}") from None
+    if size > MAX_RESULT:
+        raise NotStorable(f"result_not_storable: it has {size} bytes of JSON, at most {MAX_RESULT} are kept")
+    if _NUL.search(text):
+        raise NotStorable("result_not_storable: a text in it holds the character NUL")
+    return text
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception as one text that can always be stored: its type and message, cleaned and cut."""
+    name = type(error).__name__
+    try:
+        message = str(error)
+    except BaseException:  # noqa: BLE001  a __str__ of the user's may raise anything
+        message = "(its text cannot be shown)"
+    text = f"{name}: {message}" if message else name
+    clean = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
+    return clean if len(clean) <= MAX_REASON else clean[: MAX_REASON - 1] + "…"

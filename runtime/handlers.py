@@ -1,0 +1,138 @@
+"""The user's side: an App collects handlers by kind; a Context is what a handler may ask and say."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar, get_type_hints
+
+from .errors import DeadsureError
+from .model import Kind
+from .states import OnDeath
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
+
+
+class Canceled(DeadsureError):
+    """Raised by a handler that gives up because a cancel was requested."""
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler may know about its own attempt. Can be built by hand in a test: `Context(task_id="t")`.
+
+    `deadline` is when the attempt's timeout ends, None without one.
+    """
+
+    task_id: str
+    kind: str = ""
+    attempt: int = 1
+    fence: int = 1
+    deadline: datetime | None = None
+    asks_to_stop: Callable[[], bool] = field(default=_never, repr=False)
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether somebody asked for this task to be canceled. Cheap: reads shared memory."""
+        return self.asks_to_stop()
+
+    def raise_if_canceled(self) -> None:
+        """Raises Canceled when a cancel was requested: the clean way out of a handler."""
+        if self.cancel_requested:
+            raise Canceled("a cancel was requested")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A handler with what its author declared. `payload_type` is None when the payload is taken as it is."""
+
+    kind: Kind
+    handler: Handler
+    takes_context: bool
+    payload_type: Any
+
+
+class App:
+    """The kinds of task that this application can run.
+
+        app = App()
+
+        @app.task("report.build", on_death="requeue", max_attempts=3)
+        def build(payload): ...
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Registered] = {}
+
+    def task(
+        self,
+        kind: str,
+        *,
+        on_death: str = "unknown",
+        max_attempts: int = 1,
+        timeout: float | None = None,
+        queue: str = "default",
+        priority: int = 0,
+    ) -> Callable[[H], H]:
+        """Register a handler: `handler(payload)` or `handler(payload, ctx)`, `def` or `async def`.
+
+        `on_death` is what becomes of a task whose worker died in it: "unknown" (it may have had an effect), "fail",
+        or "requeue" (the author declares that running it twice, even at once, does no harm). `timeout` is seconds
+        from the handler's start. Raises ValueError for a value that cannot be meant.
+        """
+        declared = Kind(kind, _on_death(on_death), max_attempts, timeout, queue, priority)
+        _check(declared)
+
+        def register(handler: H) -> H:
+            self._add(declared, handler)
+            return handler
+
+        return register
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Every kind that was registered, in the order of registration."""
+        return tuple(registered.kind for registered in self._handlers.values())
+
+    def handler(self, kind: str) -> Registered:
+        """The handler of this kind. Raises KeyError."""
+        return self._handlers[kind]
+
+    def _add(self, kind: Kind, handler: Handler) -> None:
+        if kind.name in self._handlers:
+            raise ValueError(f"the kind {kind.name!r} is registered twice")
+        parameters = list(inspect.signature(handler).parameters.values())
+        if not 1 <= len(parameters) <= 2:
+            raise ValueError(f"the handler of {kind.name!r} must take (payload) or (payload, ctx)")
+        self._handlers[kind.name] = Registered(kind, handler, len(parameters) == 2, _payload_type(handler, parameters))
+
+
+def _on_death(text: str) -> OnDeath:
+    try:
+        return OnDeath(text)
+    except ValueError:
+        raise ValueError(f"on_death must be one of {', '.join(OnDeath)}; not {text!r}") from None
+
+
+def _check(kind: Kind) -> None:
+    for what, text in (("kind", kind.name), ("queue", kind.queue)):
+        if not 1 <= len(text) <= 200 or not text.isprintable() or text != text.strip():
+            raise ValueError(f"a {what} must be 1 to 200 printable characters; not {text!r}")
+    if kind.max_attempts < 1:
+        raise ValueError("max_attempts must be at least 1")
+    if kind.timeout is not None and not 0 < kind.timeout < 1e9:
+        raise ValueError("timeout must be a positive number of seconds")
+    if not -(2**31) <= kind.priority < 2**31:
+        raise ValueError("priority must fit in 32 bits")
+
+
+def _payload_type(handler: Handler, parameters: list[inspect.Parameter]) -> Any:
+    annotation = get_type_hints(handler).get(parameters[0].name) if parameters[0].annotation is not inspect._empty else None
+    return None if annotation in (None, Any, dict, object) else annotation

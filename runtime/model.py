@@ -1,0 +1,150 @@
+"""What the parts hand to each other: claims, outcomes, proofs of death, tasks as they are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+from uuid import UUID
+
+from .states import OnDeath, State
+
+JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a worker declares about one kind of task. `timeout` is seconds from the handler's start."""
+
+    name: str
+    on_death: OnDeath = OnDeath.UNKNOWN
+    max_attempts: int = 1
+    timeout: float | None = None
+    queue: str = "default"
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A worker's row: its id, and the token that its next statement must show."""
+
+    id: UUID
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A task that one worker got, under this fence. `payload` is JSON text."""
+
+    id: UUID
+    fence: int
+    kind: str
+    attempt: int
+    timeout: float | None
+    queue: str
+    priority: int
+    run_at: datetime
+    started_at: datetime
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a handler ended. `result` is JSON text; present only when it succeeded."""
+
+    state: Literal["succeeded", "failed", "canceled"]
+    result: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Where a worker looks for its next task: queues in order, and the kinds it can run."""
+
+    queues: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+
+
+class Refusal(StrEnum):
+    """Why a guarded write changed no row."""
+
+    SLOT_ENDED = "the slot has ended or carries another token"
+    ALREADY_FINISHED = "already finished"
+    NOT_YOURS = "the task is not this worker's under this fence"
+    NO_SUCH_TASK = "no such task"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one finish-and-claim did. `slot` is what the next statement must show.
+
+    `finished` is the new state of the finished task; `refused` says why it was not finished. `claimed` is the next
+    task, None when nothing was found; `stale` means that a left-over row was dropped, so ask again at once.
+    `trusted` False: the lease is over and nothing was claimed.
+    """
+
+    slot: Slot
+    finished: State | None = None
+    refused: Refusal | None = None
+    claimed: Claimed | None = None
+    stale: bool = False
+    trusted: bool = True
+
+
+Proof = Literal["exit", "pool_lock", "lease"]
+Cause = Literal["worker_died", "lease_expired", "timeout", "shutdown"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExitProof:
+    """The kernel said how this worker ended; its process is a zombie until the recovery is committed.
+
+    `signal` is a name such as SIGKILL, else `code` is the exit code; both None when the kernel lost the status.
+    `evidence` holds what else is known (core dumped, resource usage, the last phase from the black box).
+    """
+
+    signal: str | None = None
+    code: int | None = None
+    cause: Cause = "worker_died"
+    phase: str | None = None
+    evidence: dict[str, JSON] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        if self.signal is not None:
+            how = f" ({self.signal})"
+        else:
+            how = "" if self.code is None else f" (exit code {self.code})"
+        text = f"process exited before worker completion{how}"
+        return f"{text}: its timeout had passed" if self.cause == "timeout" else text
+
+
+@dataclass(frozen=True, slots=True)
+class LockIdentity:
+    """A pool lock: the random id written in the file, and where the kernel says that file is."""
+
+    id: UUID
+    device: int
+    inode: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockProof:
+    """The pool lock is held anew, so every process that was forked under it is dead."""
+
+    identity: LockIdentity
+
+    reason = "process exited before worker completion"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One task that a recovery settled, and what became of it."""
+
+    id: UUID
+    kind: str
+    state: State
+    fence: int
+    attempts: int

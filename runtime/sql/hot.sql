@@ -1,0 +1,119 @@
+-- name: finish_and_claim
+-- The hot path: finish the task in hand and claim the next one, in one round trip and one commit.
+--
+-- :slot and :token name my slot row and the token it must still carry; :next_token is what it carries afterwards.
+-- :id is the task I finish, null for none; :fence, :outcome, :result and :reason belong to it.
+-- :queues is where to look for the next one, in order; empty for a finish alone.
+-- :kinds and :on_deaths are what this worker can run, and what it declares about each.
+--
+-- Answers in one row: mine (false: the slot has ended or carries another token, nothing happened), trusted (false:
+-- the lease is over, nothing was claimed), finished (the new state; null though :id was sent: the finish was refused
+-- and nothing was claimed), picked (true with a null id: a stale row of ready was dropped, ask again at once), then
+-- the claimed task, null for none.
+with own as (
+  -- 1. My slot first: the lock order is slot, then task, for everybody. The lease is asked for the claim only: while
+  --    the slot has not ended nobody else has decided, and a known result must not be thrown away.
+  select i.lease_until > clock_timestamp() as trusted
+    from deadsure.slots s
+    join deadsure.incarnations i on i.incarnation = s.incarnation
+   where s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint)
+     for update of s
+),
+fin as (
+  -- 2. The finish, guarded by state, fence AND owner: a fence can repeat after a failover that lost a claim. A cancel
+  --    request turns the success of a kind that declared itself harmless into `canceled`; what it finds is decided on
+  --    the row version that is written, so a cancel that comes first always counts.
+  update deadsure.tasks t
+     set (state, result, failure_reason) = (
+           select v.state,
+                  case when v.state = 'succeeded' then cast(:result as jsonb) end,
+                  case when v.state = 'failed' then
+                    coalesce(cast(:reason as text), 'raised Canceled, but no cancel was requested') end
+             from (select case
+                     when cast(:outcome as text) = 'failed' then 'failed'
+                     when cast(:outcome as text) = 'canceled' and not t.cancel_requested then 'failed'
+                     when cast(:outcome as text) = 'canceled' then 'canceled'
+                     when t.cancel_requested and t.on_death <> 'unknown' then 'canceled'
+                     else 'succeeded' end as state) v),
+         owner = null, finished_at = clock_timestamp(), version = t.version + 1
+   where t.id = cast(:id as uuid) and t.state = 'running' and t.fence = cast(:fence as bigint)
+     and t.owner = cast(:slot as uuid) and exists (select 1 from own)
+  returning t.state
+),
+picked as (
+  -- 3. Pick, only if the slot is mine, the lease is valid and the finish that was sent has changed its row. The queues
+  --    are tried in the order given: the limit stops the loop over them at the first that has something.
+  select r.queue, r.priority, r.run_at, r.id
+    from unnest(cast(:queues as text[])) as q(name)
+   cross join lateral (
+         select c.queue, c.priority, c.run_at, c.id
+           from deadsure.ready c
+          where c.queue = q.name and c.kind = any(cast(:kinds as text[]))
+          order by c.priority, c.run_at, c.id
+          limit 1
+            for update skip locked) r
+   where (select bool_or(trusted) from own)
+     and (select count(*) from fin) = case when cast(:id as uuid) is null then 0 else 1 end
+   limit 1
+),
+gone as (
+  delete from deadsure.ready r using picked p
+   where r.queue = p.queue and r.priority = p.priority and r.run_at = p.run_at and r.id = p.id
+  returning r.id
+),
+claimed as (
+  -- 4. The claim. Its only condition is `queued`: all others are tested before the row leaves ready.
+  update deadsure.tasks t
+     set state = 'running', fence = t.fence + 1, attempts = t.attempts + 1, owner = cast(:slot as uuid),
+         on_death = (cast(:on_deaths as text[]))[array_position(cast(:kinds as text[]), t.kind)],
+         started_at = clock_timestamp(), version = t.version + 1
+    from gone
+   where t.id = gone.id and t.state = 'queued'
+  returning t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at, t.payload
+),
+held as (
+  -- 5. The slot names what was really claimed and gets a new token: a late copy of this statement can do nothing.
+  update deadsure.slots s
+     set task_ids = (select coalesce(array_agg(id), '{}') from claimed),
+         fences = (select coalesce(array_agg(fence), '{}') from claimed),
+         token = cast(:next_token as bigint)
+   where s.slot = cast(:slot as uuid) and exists (select 1 from own)
+     and (select count(*) from fin) = case when cast(:id as uuid) is null then 0 else 1 end
+  returning 1
+)
+select exists (select 1 from own) as mine,
+       coalesce((select bool_or(trusted) from own), false) as trusted,
+       (select state from fin) as finished,
+       exists (select 1 from picked) as picked,
+       c.id, c.fence, c.kind, c.attempts, c.timeout, c.queue, c.priority, c.run_at, c.started_at,
+       cast(c.payload as text)
+  from (values (1)) one left join claimed c on true;
+
+-- name: why_refused
+-- Reads why a finish was refused; changes nothing. No row: there is no such task.
+select t.state, t.fence, t.owner from deadsure.tasks t where t.id = cast(:id as uuid);
+
+-- name: slot_take_over
+-- After a lost answer: locks my slot row, gives it a new token and reads what it names. The lost statement, should it
+-- still arrive, fails on its token. No row: the slot does not exist.
+update deadsure.slots s set token = cast(:next_token as bigint)
+ where s.slot = cast(:slot as uuid)
+returning s.ended, s.task_ids, s.fences;
+
+-- name: claimed_task
+-- Reads a task that the slot is known to hold, to start it. No row: it is no longer the slot's.
+select t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at,
+       cast(t.payload as text)
+  from deadsure.tasks t
+ where t.id = cast(:id as uuid) and t.state = 'running' and t.owner = cast(:slot as uuid)
+   and t.fence = cast(:fence as bigint);
+
+-- name: end_backend
+-- Ends the server session that may still carry out the lost statement, waiting at most 1.5 s. Its start time is
+-- compared because a pid is handed out again. False or no row: it is not there any more.
+select pg_terminate_backend(a.pid, 1500) from pg_stat_activity a
+ where a.pid = cast(:pid as integer) and a.backend_start = cast(:started as timestamptz);
+
+-- name: backend_identity
+-- This session's server process, so that a later session can end exactly it.
+select a.pid, cast(a.backend_start as text) from pg_stat_activity a where a.pid = pg_backend_pid();

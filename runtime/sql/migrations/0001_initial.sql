@@ -1,0 +1,162 @@
+-- The whole schema. One page to hold in the head:
+--
+--   tasks         the truth about every task; wide, updated in place
+--   ready         what may run now: narrow, keyed in the order in which it is claimed
+--   scheduled     what may run later, by time; promoted into ready
+--   unknowns      what may or may not have happened, and what would settle it
+--   kinds         what the workers have said about the kinds they can run
+--   incarnations  one row per boot of a supervisor, with its lease
+--   slots         one row per forked worker: what it holds, and the token of its next statement
+--   events        what happened to a task outside the normal path
+--
+-- No index on tasks contains a column that a claim or a finish changes, also not in its WHERE: so each of these
+-- updates stays inside its page (HOT). That is why ready, scheduled and unknowns are tables and not partial indexes.
+-- Lock order, everywhere: incarnation, slot (by id), task. Rows of ready, scheduled and unknowns are only ever taken
+-- with SKIP LOCKED.
+
+create table deadsure.kinds (
+  kind          text primary key check (length(kind) between 1 and 200),
+  on_death      text not null check (on_death in ('unknown', 'fail', 'requeue')),
+  effect        boolean not null default false,
+  provider      text,
+  contract      jsonb,
+  max_attempts  integer not null check (max_attempts >= 1),
+  timeout       double precision check (timeout > 0),
+  queue         text not null check (length(queue) between 1 and 200),
+  priority      integer not null,
+  registered_at timestamptz not null default clock_timestamp(),
+  check (not effect or provider is not null)
+);
+
+create table deadsure.tasks (
+  id                uuid primary key,
+  kind              text not null,
+  queue             text not null check (length(queue) between 1 and 200),
+  priority          integer not null,
+  state             text not null default 'queued'
+                    check (state in ('queued', 'running', 'unknown', 'succeeded', 'failed', 'canceled')),
+  on_death          text not null check (on_death in ('unknown', 'fail', 'requeue')),
+  attempts          integer not null default 0 check (attempts >= 0),
+  max_attempts      integer not null check (max_attempts >= 1),
+  timeout           double precision check (timeout > 0),
+  fence             bigint not null default 0,
+  version           bigint not null default 1,
+  owner             uuid,
+  cancel_requested  boolean not null default false,
+  created_at        timestamptz not null,
+  run_at            timestamptz not null,
+  started_at        timestamptz,
+  finished_at       timestamptz,
+  payload           jsonb not null,
+  result            jsonb,
+  failure_reason    text,
+  -- Submitted under a key: the key, and what was asked for beside kind and payload, to compare a repeat with.
+  idempotency_key   text check (length(idempotency_key) between 1 and 255),
+  asked             jsonb,
+  -- While unknown: why nobody can say, and the evidence.
+  unknown_since     timestamptz,
+  unknown_cause     text check (unknown_cause in ('worker_died', 'lease_expired', 'ambiguous_answer',
+                      'receipt_mismatch', 'timeout', 'shutdown', 'unsettled_attempt', 'retention_passed',
+                      'provider_changed')),
+  unknown_proof     text check (unknown_proof in ('exit', 'pool_lock', 'lease')),
+  unknown_signal    text,
+  unknown_phase     text,
+  unknown_needs     text check (unknown_needs in ('lookup', 'decision')),
+  -- The act outside the database, once it has been prepared.
+  provider          text,
+  provider_identity text,
+  effect_key        text,
+  intent            jsonb,
+  fingerprint       text,
+  request           bytea,
+  first_perform_at  timestamptz,
+  unsettled         boolean not null default false,
+  receipt           jsonb,
+
+  constraint result_only_if_succeeded check ((state = 'succeeded') = (result is not null)),
+  constraint finished_only_if_terminal check ((state in ('succeeded', 'failed', 'canceled')) = (finished_at is not null)),
+  constraint owner_only_while_running check ((state = 'running') = (owner is not null)),
+  constraint attempts_within_budget check (attempts <= max_attempts),
+  -- Else a spent task at the head of the queue would stop every claim.
+  constraint queued_has_budget_left check (state <> 'queued' or attempts < max_attempts),
+  constraint failed_has_a_reason check (state <> 'failed' or failure_reason is not null),
+  constraint unknown_has_a_cause check ((state = 'unknown') = (unknown_cause is not null)),
+  constraint unknown_is_whole check ((unknown_cause is null) = (unknown_since is null)
+                                 and (unknown_cause is null) = (unknown_needs is null)),
+  constraint unsettled_is_not_over check (not unsettled or state not in ('failed', 'canceled'))
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+
+create unique index tasks_idempotency_key on deadsure.tasks (idempotency_key) where idempotency_key is not null;
+create index tasks_kind_id on deadsure.tasks (kind, id);
+
+create table deadsure.ready (
+  queue     text not null,
+  priority  integer not null,
+  run_at    timestamptz not null,
+  id        uuid not null,
+  kind      text not null,
+  batchable boolean not null default false,
+  primary key (queue, priority, run_at, id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_vacuum_insert_scale_factor = 0.2);
+
+create table deadsure.scheduled (
+  run_at timestamptz not null,
+  id     uuid not null,
+  primary key (run_at, id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+create table deadsure.unknowns (
+  id        uuid primary key,
+  kind      text not null,
+  provider  text,
+  needs     text not null check (needs in ('lookup', 'decision')),
+  since     timestamptz not null,
+  lookup_at timestamptz,
+  lookups   integer not null default 0
+);
+
+create table deadsure.incarnations (
+  incarnation uuid primary key,
+  pool        text not null,
+  token       bigint not null,
+  lease_until timestamptz not null,
+  started_at  timestamptz not null default clock_timestamp(),
+  ended_at    timestamptz,
+  ended_by    text check (ended_by in ('exit', 'pool_lock', 'lease')),
+  -- The pool lock this incarnation holds. Only a lock file that agrees in all four proves its processes gone.
+  lock_id     uuid not null,
+  lock_device bigint not null,
+  lock_inode  bigint not null,
+  boot_id     text not null,
+  -- For people only; nothing is decided by them.
+  host        text not null,
+  pid         integer not null,
+  check ((ended_at is null) = (ended_by is null))
+) with (fillfactor = 50);
+
+create table deadsure.slots (
+  slot        uuid primary key,
+  incarnation uuid not null references deadsure.incarnations,
+  number      integer not null,
+  token       bigint not null,
+  -- Every task the worker holds, and under which fence.
+  task_ids    uuid[] not null default '{}',
+  fences      bigint[] not null default '{}',
+  ended       boolean not null default false,
+  started_at  timestamptz not null default clock_timestamp(),
+  check (cardinality(task_ids) = cardinality(fences))
+) with (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
+        autovacuum_vacuum_cost_delay = 0);
+
+create index slots_incarnation on deadsure.slots (incarnation);
+
+create table deadsure.events (
+  number  bigint generated always as identity primary key,
+  task_id uuid not null,
+  at      timestamptz not null default clock_timestamp(),
+  event   text not null,
+  detail  jsonb not null
+);
+
+create index events_task on deadsure.events (task_id, number);

@@ -1,0 +1,79 @@
+-- name: end_slots
+-- First statement of a recovery: the slots take part in nothing any more. Locked in id order, as everywhere.
+-- Returns every slot that exists, also one that had ended before: a repeated recovery must go on to settle.
+with locked as (
+  select s.slot from deadsure.slots s where s.slot = any(cast(:slots as uuid[])) order by s.slot for update
+)
+update deadsure.slots s set ended = true from locked l where s.slot = l.slot
+returning s.slot;
+
+-- name: end_incarnations_by_lock
+-- Ends the incarnations that held exactly this lock file: holding it now proves that all their processes are gone.
+update deadsure.incarnations i set ended_at = clock_timestamp(), ended_by = 'pool_lock'
+ where i.ended_at is null and i.pool = cast(:pool as text) and i.lock_id = cast(:lock_id as uuid)
+   and i.lock_device = cast(:lock_device as bigint) and i.lock_inode = cast(:lock_inode as bigint)
+   and i.boot_id = cast(:boot_id as text) and i.incarnation <> cast(:incarnation as uuid)
+returning i.incarnation;
+
+-- name: slots_of
+-- The slots of these incarnations that have not ended.
+select s.slot from deadsure.slots s where s.incarnation = any(cast(:incarnations as uuid[])) and not s.ended;
+
+-- name: settle
+-- Second statement of a recovery, in the same transaction and with a fresh snapshot: a claim that landed while the
+-- slots were being locked is seen. Settles what the ended slots hold, by each task's own on_death, and raises its
+-- fence. Returns what was settled. No row: they held nothing, or all of it had been finished.
+with held as (
+  select t.id, t.cancel_requested, t.on_death, t.attempts, t.max_attempts
+    from deadsure.slots s
+    join deadsure.tasks t on t.id = any(s.task_ids) and t.owner = s.slot and t.state = 'running'
+   where s.slot = any(cast(:slots as uuid[])) and s.ended
+   order by t.id
+     for update of t
+),
+verdict as (
+  select h.*, case
+           when h.on_death = 'fail' then 'failed'
+           when h.on_death = 'unknown' then 'unknown'
+           when h.cancel_requested then 'canceled'
+           when h.attempts < h.max_attempts then 'queued'
+           else 'failed' end as state
+    from held h
+),
+settled as (
+  update deadsure.tasks t
+     set state = v.state, fence = t.fence + 1, version = t.version + 1, owner = null,
+         finished_at = case when v.state in ('failed', 'canceled') then clock_timestamp() end,
+         failure_reason = case when v.state = 'failed' then cast(:reason as text) ||
+           case when v.on_death = 'requeue' then '; all ' || v.max_attempts || ' attempts are spent' ||
+             coalesce((select ', earlier deaths: ' ||
+                              string_agg(coalesce(e.detail ->> 'signal', e.detail ->> 'proof'), ', ' order by e.number)
+                         from deadsure.events e where e.task_id = t.id and e.event = 'recovered'), '')
+           else '' end end,
+         unknown_since = case when v.state = 'unknown' then clock_timestamp() end,
+         unknown_cause = case when v.state = 'unknown' then cast(:cause as text) end,
+         unknown_needs = case when v.state = 'unknown' then 'decision' end,
+         unknown_proof = case when v.state = 'unknown' then cast(:proof as text) end,
+         unknown_signal = case when v.state = 'unknown' then cast(:signal as text) end,
+         unknown_phase = case when v.state = 'unknown' then cast(:phase as text) end
+    from verdict v
+   where t.id = v.id
+  returning t.id, t.kind, t.queue, t.priority, t.run_at, t.state, t.fence, t.attempts, t.unknown_since
+),
+requeued as (
+  insert into deadsure.ready (queue, priority, run_at, id, kind)
+  select queue, priority, run_at, id, kind from settled where state = 'queued'
+  on conflict do nothing
+),
+unknown as (
+  insert into deadsure.unknowns (id, kind, needs, since)
+  select id, kind, 'decision', unknown_since from settled where state = 'unknown'
+),
+told as (
+  insert into deadsure.events (task_id, event, detail)
+  select id, 'recovered', cast(:evidence as jsonb) || jsonb_build_object(
+           'proof', cast(:proof as text), 'signal', cast(:signal as text), 'phase', cast(:phase as text),
+           'to', state, 'fence', fence, 'attempt', attempts)
+    from settled
+)
+select id, kind, state, fence, attempts from settled;

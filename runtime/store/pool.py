@@ -1,0 +1,77 @@
+"""A pool in the database: incarnations with their lease, slots, kinds, and the promotion of due tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from .. import sql
+from ..db import Connection
+from ..model import Kind, LockIdentity, Slot
+
+_REGISTER = sql.statement("register_incarnation")
+_RENEW = sql.statement("renew_lease")
+_END = sql.statement("end_incarnation")
+_SLOT = sql.statement("register_slot")
+_KIND = sql.statement("register_kind")
+_COUNT = sql.statement("count_waiting")
+_PROMOTE = sql.statement("promote")
+
+
+def register_incarnation(
+    connection: Connection, incarnation: UUID, pool: str, token: int, lease: float, lock: LockIdentity, host: str, pid: int
+) -> None:
+    """Note this boot of the supervisor, with a lease of `lease` seconds by the database's clock. May be repeated."""
+    connection.run(
+        _REGISTER,
+        incarnation=incarnation,
+        pool=pool,
+        token=token,
+        lease=lease,
+        lock_id=lock.id,
+        lock_device=lock.device,
+        lock_inode=lock.inode,
+        boot_id=lock.boot_id,
+        host=host,
+        pid=pid,
+    )
+
+
+def renew(connection: Connection, incarnation: UUID, tokens: Iterable[int], next_token: int, lease: float) -> bool:
+    """Prolong the lease if it shows one of `tokens`. False: refused, this incarnation has ended or was cloned."""
+    rows = connection.run(_RENEW, incarnation=incarnation, tokens=list(tokens), next_token=next_token, lease=lease)
+    return bool(rows)
+
+
+def end_incarnation(connection: Connection, incarnation: UUID) -> bool:
+    """Close the book after an orderly stop. False: it had ended, or one of its slots has not."""
+    return bool(connection.run(_END, incarnation=incarnation))
+
+
+def register_slot(connection: Connection, slot: Slot, incarnation: UUID, number: int) -> bool:
+    """Insert a worker's slot row; may be repeated. False: the incarnation has ended and the worker must exit."""
+    return bool(connection.run(_SLOT, slot=slot.id, incarnation=incarnation, number=number, token=slot.token))
+
+
+def register_kinds(connection: Connection, kinds: Sequence[Kind]) -> None:
+    """Tell the database what this worker can run, so that every door of submit knows it. May be repeated."""
+    for kind in sorted(kinds, key=lambda k: k.name):
+        connection.run(
+            _KIND,
+            kind=kind.name,
+            on_death=kind.on_death,
+            max_attempts=kind.max_attempts,
+            timeout=kind.timeout,
+            queue=kind.queue,
+            priority=kind.priority,
+        )
+
+
+def count_waiting(connection: Connection, queues: Sequence[str]) -> int:
+    """How many tasks are queued in these queues or scheduled for later."""
+    return int(connection.run(_COUNT, queues=queues)[0][0])
+
+
+def promote(connection: Connection) -> int:
+    """Move tasks whose time has come to `ready`; at most 1,000 a call. Returns how many moved."""
+    return int(connection.run(_PROMOTE)[0][0])

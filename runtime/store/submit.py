@@ -1,0 +1,151 @@
+"""Submit: insert queued tasks, once each.
+
+The id and the key are unique indexes, so a submit whose answer was lost is simply sent again, on a new connection: if
+the first one landed, or lands while the second waits, the second stores nothing and finds it. A read alone would
+prove nothing while the old session lives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from .. import sql
+from ..db import Connection
+from ..errors import DeadsureError, StatementRefused, UnknownKind
+from . import read
+from .read import TaskRow
+
+_SUBMIT = sql.statement("submit")
+_SUBMITTED = sql.statement("submitted")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One task to be stored. `payload` is JSON text; None elsewhere means the kind's own default.
+
+    The id is made by the caller's side, so that a lost answer can be sent again and read back.
+    """
+
+    id: UUID
+    kind: str
+    payload: str
+    queue: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    max_attempts: int | None = None
+    timeout: float | None = None
+    key: str | None = None
+
+    @property
+    def asked(self) -> str | None:
+        """What a repeat under the same key must also have asked for, as JSON text."""
+        if self.key is None:
+            return None
+        run_at = self.run_at and self.run_at.astimezone(UTC).isoformat()
+        return json.dumps([self.queue, self.priority, run_at, self.max_attempts, self.timeout])
+
+
+class BudgetExceeded(DeadsureError):
+    """More attempts were asked for than the kind allows; nothing was stored."""
+
+
+class KeyTaken(DeadsureError):
+    """The idempotency key belongs to a task that was asked for with another request; nothing was stored."""
+
+    def __init__(self, id: UUID) -> None:
+        super().__init__(f"this idempotency key belongs to the task {id}, and that was another request")
+        self.id = id
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The task that stands in the database. `replayed`: an earlier submit under the same key had stored it."""
+
+    task: TaskRow
+    replayed: bool = False
+
+
+Verdict = Accepted | UnknownKind | BudgetExceeded | KeyTaken
+
+
+def submit(connection: Connection, tasks: Sequence[Submission]) -> list[Verdict]:
+    """Store those of the tasks that can be stored, in one statement. Returns one verdict for each, in their order.
+
+    Raises StatementRefused (surely nothing was stored) or InDoubt: call again with the same ids on a new connection.
+    """
+    stored = {row[0]: row for row in _insert(connection, tasks)}
+    missing = [task for task in tasks if task.id not in stored]
+    others = _look_up(connection, missing) if missing else {}
+    return [Accepted(_fresh(stored[task.id])) if task.id in stored else others[task.id] for task in tasks]
+
+
+def submit_all(connection: Connection, tasks: Sequence[Submission]) -> list[Verdict]:
+    """As `submit`, but all or none: with one refusal among the verdicts nothing was stored."""
+    try:
+        with connection.transaction():
+            verdicts = submit(connection, tasks)
+            if not all(isinstance(verdict, Accepted) for verdict in verdicts):
+                raise _Refused(verdicts)
+    except _Refused as refused:
+        return refused.verdicts
+    return verdicts
+
+
+class _Refused(Exception):
+    def __init__(self, verdicts: list[Verdict]) -> None:
+        self.verdicts = verdicts
+
+
+def _insert(connection: Connection, tasks: Sequence[Submission]) -> list[Sequence[object]]:
+    return connection.run(
+        _SUBMIT,
+        ids=[task.id for task in tasks],
+        kinds=[task.kind for task in tasks],
+        payloads=[task.payload for task in tasks],
+        queues=[task.queue for task in tasks],
+        priorities=[task.priority for task in tasks],
+        run_ats=[task.run_at for task in tasks],
+        max_attempts=[task.max_attempts for task in tasks],
+        timeouts=[task.timeout for task in tasks],
+        keys=[task.key for task in tasks],
+        askeds=[task.asked for task in tasks],
+    )
+
+
+def _fresh(row: Sequence[object]) -> TaskRow:
+    id, kind, queue, priority, state, payload, max_attempts, timeout, fence, version, created_at, run_at = row
+    return TaskRow(  # type: ignore[arg-type]
+        id, kind, queue, priority, state, payload, None, None, False, 0, max_attempts, timeout, fence, version,
+        created_at, run_at,
+    )
+
+
+def _look_up(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, Verdict]:
+    found = connection.run(
+        _SUBMITTED,
+        ids=[task.id for task in tasks],
+        kinds=[task.kind for task in tasks],
+        payloads=[task.payload for task in tasks],
+        keys=[task.key for task in tasks],
+        askeds=[task.asked for task in tasks],
+    )
+    there = read.tasks(connection, [id for _, id, same in found if same])
+    return {task.id: _verdict(task, *row, there) for task, row in zip(tasks, found, strict=True)}
+
+
+def _verdict(
+    task: Submission, allowed: int | None, id: UUID | None, same: bool | None, there: dict[UUID, TaskRow]
+) -> Verdict:
+    if id in there:
+        return Accepted(there[id], replayed=id != task.id)
+    if id is not None and not same:
+        return KeyTaken(id)
+    if allowed is None:
+        return UnknownKind(task.kind)
+    if id is not None or task.max_attempts is None or 1 <= task.max_attempts <= allowed:
+        raise StatementRefused("the task under this key was removed meanwhile; nothing was stored", "40001")
+    return BudgetExceeded(f"max_attempts must be from 1 to {allowed}, the number of kind {task.kind!r}")

@@ -1,0 +1,132 @@
+"""Becoming and being an incarnation: the schema, the lock, the lease, and what the previous pool left behind.
+
+`Incarnation.begin` is called again and again until it has all of it, so that a database that is away, or a previous
+pool that is still dying, delays the start and never fails it. Nothing is claimed before it returns True.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+from ..runtime import events
+from ..runtime.db import Connection
+from ..runtime.errors import StatementRefused, StoreError
+from ..runtime.model import LockProof, Settled
+from ..runtime.states import State
+from ..runtime.store import migrate, pool, recover
+from .lease import Lease, boottime
+from .link import Link
+from .pool_lock import PoolLock
+from .settings import PoolSettings
+
+
+class Incarnation:
+    """This boot of the supervisor, in the database. Made anew when a lease was lost."""
+
+    def __init__(self, settings: PoolSettings, lock: PoolLock, link: Link, report: Callable[[str], None]) -> None:
+        self.id: UUID = uuid4()
+        self.lease = Lease(self.id, settings.lease)
+        self.begun = False
+        self._settings = settings
+        self._lock = lock
+        self._link = link
+        self._report = report
+        self._registered = False
+        self._renew_at = 0.0
+        self._told_waiting = 0.0
+
+    def begin(self, *, inherit: bool) -> bool:
+        """Take the next steps towards a pool that may work; True once all are committed.
+
+        `inherit` recovers what the previous pool under this lock left; only for the first incarnation of a process,
+        because only taking the lock proves that pool's processes gone. Raises SchemaMismatch.
+        """
+        try:
+            self._link.call(migrate.check)
+            if not self._take_lock():
+                return False
+            self._register()
+            if inherit:
+                self._recover_previous()
+        except StatementRefused as error:
+            events.emit("the pool cannot start yet", error=str(error))
+            return False
+        except StoreError:  # the link has told, and it will be tried again
+            return False
+        self.begun = True
+        return True
+
+    def renew_if_due(self) -> bool:
+        """Renew the lease when it is time. False: it is lost, by refusal or because it could not be renewed."""
+        if time.monotonic() >= self._renew_at:
+            self._renew_at = time.monotonic() + self._settings.renew_every
+            try:
+                if not self._link.call(self.lease.renew):
+                    events.emit("the lease was refused", incarnation=str(self.id))
+                    return False
+            except StoreError as error:
+                self._renew_at = time.monotonic() + min(1.0, self._settings.renew_every)
+                events.emit("the lease was not renewed", error=str(error))
+        return self.lease.trusted
+
+    @property
+    def renew_at(self) -> float:
+        """When (time.monotonic) the next renewal is due."""
+        return self._renew_at
+
+    def end(self) -> bool:
+        """Close the book; every slot has ended by then. True when the database has it."""
+        if not self._registered:
+            return True
+        return self._link.try_call(lambda connection: pool.end_incarnation(connection, self.id) or True) is not None
+
+    def _take_lock(self) -> bool:
+        if self._lock.held or self._lock.take():
+            return True
+        if time.monotonic() >= self._told_waiting:
+            self._told_waiting = time.monotonic() + 10
+            events.emit("waiting for the previous pool's processes to end", lock=str(self._lock.path))
+        return False
+
+    def _register(self) -> None:
+        if self._registered:
+            return
+        started = boottime()
+
+        def register(connection: Connection) -> None:
+            pool.register_incarnation(
+                connection,
+                self.id,
+                self._settings.name,
+                self.lease.token,
+                self._settings.lease,
+                self._lock.identity(),
+                socket.gethostname(),
+                os.getpid(),
+            )
+
+        self._link.call(register)
+        self.lease.registered(started)
+        self._renew_at = time.monotonic() + self._settings.renew_every
+        self._registered = True
+
+    def _recover_previous(self) -> None:
+        proof = LockProof(self._lock.identity())
+        settled = self._link.call(lambda c: recover.recover_pool(c, self._settings.name, self.id, proof))
+        waiting = self._link.call(lambda c: pool.count_waiting(c, self._settings.queues))
+        self._report(_report(settled, waiting))
+
+
+def _report(settled: list[Settled], waiting: int) -> str:
+    """`waiting` counts the queued tasks after the recovery, so the re-queued ones are in it."""
+    by_state = Counter(task.state for task in settled)
+    canceled = f" canceled={by_state[State.CANCELED]}" if by_state[State.CANCELED] else ""
+    return (
+        f"recovered previous pool: failed={by_state[State.FAILED]} unknown={by_state[State.UNKNOWN]} "
+        f"queued={waiting}{canceled} proof=pool_lock"
+    )

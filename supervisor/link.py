@@ -1,0 +1,79 @@
+"""The supervisor's one database connection: opened when needed, given up at once, tried again with back-off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..runtime import db, events
+from ..runtime.db import Connection
+from ..runtime.errors import DatabaseUnavailable, InDoubt, StatementRefused, StoreError
+
+T = TypeVar("T")
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 2.0
+
+
+class Link:
+    """Lends the connection to short, bounded calls. While the database is away it fails fast between attempts."""
+
+    def __init__(self, settings: db.Settings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._connection: Connection | None = None
+        self._pause = 0.0
+        self._not_before = 0.0
+
+    def call(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`. Raises StoreError: DatabaseUnavailable also when the last attempt was too short ago."""
+        try:
+            result = work(self._connected())
+        except (DatabaseUnavailable, InDoubt) as error:
+            self._lost(error)
+            raise
+        self._recovered()
+        return result
+
+    def try_call(self, work: Callable[[Connection], T]) -> T | None:
+        """Run `work`; None when the database did not answer. For what will simply be asked again."""
+        try:
+            return self.call(work)
+        except StatementRefused as error:
+            events.emit("a statement was refused", error=str(error))
+        except StoreError:  # `call` has told
+            return None
+        return None
+
+    @property
+    def retry_at(self) -> float:
+        """When (time.monotonic) the next attempt may be made."""
+        return self._not_before
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Connection:
+        if self._connection is not None and self._connection.usable:
+            return self._connection
+        if time.monotonic() < self._not_before:
+            raise DatabaseUnavailable("the database was away a moment ago; nothing was sent")
+        self._connection = db.connect(self._settings, self._name)
+        return self._connection
+
+    def _lost(self, error: StoreError) -> None:
+        now = time.monotonic()
+        if now < self._not_before:
+            return
+        if self._pause == 0.0:
+            events.emit("the database does not answer", error=str(error))
+        self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
+        self._not_before = now + self._pause
+
+    def _recovered(self) -> None:
+        if self._pause:
+            events.emit("the database answers again")
+        self._pause = 0.0
+        self._not_before = 0.0

@@ -1,0 +1,115 @@
+"""The children: a seat per worker and per api child, who sits in it, and when it may be taken again."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
+
+from ..runtime.blackbox import Phase, Seat, Seating, SeatMemory
+from ..runtime.model import Cause
+from .child import Child
+from .kernel import Exit
+from .output import Output, Relay
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 30.0
+
+
+@dataclass(slots=True)
+class Backoff:
+    """When a seat may be taken again. Only a child that ended before it was ready makes it wait."""
+
+    failures: int = 0
+    not_before: float = 0.0
+
+    def failed(self) -> None:
+        self.failures += 1
+        self.not_before = time.monotonic() + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self.failures - 1))
+
+    def succeeded(self) -> None:
+        self.failures = 0
+        self.not_before = 0.0
+
+
+@dataclass(slots=True)
+class ApiSeat:
+    """An api child's place."""
+
+    number: int
+    child: Child | None = None
+    relay: Relay | None = None
+    started: float = 0.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(slots=True)
+class WorkerSeat:
+    """A worker's place. `slot` is the id of the row of whoever sits in it now.
+
+    `cause` is why it was killed, where the supervisor did it itself.
+    """
+
+    number: int
+    memory: SeatMemory
+    control: int
+    child: Child | None = None
+    relay: Relay | None = None
+    slot: UUID = field(default_factory=uuid4)
+    ready: bool = False
+    cause: Cause = "worker_died"
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def prepare(self) -> None:
+        """Make it free for the next worker: a new slot id, no drain, an empty black box."""
+        self.slot, self.ready, self.cause = uuid4(), False, "worker_died"
+        self.memory.drain = False
+        _empty(self.control)
+        self.memory.write_box(Phase.STARTING, self.slot, 0)
+
+    def sit(self, child: Child, output: Output) -> None:
+        """The worker that was forked for this seat."""
+        self.child = child
+        self.relay = Relay(child.output, f"worker {self.number}", output)
+        before = self.memory.read_seat()
+        self.memory.write_seat(Seat(Seating.TAKEN, child.pid, time.time_ns(), before.exits, before.last_exit))
+
+    def ask_to_drain(self) -> None:
+        """Tell the worker to finish what it has and go."""
+        self.memory.drain = True
+        os.eventfd_write(self.control, 1)
+        seat = self.memory.read_seat()
+        self.memory.write_seat(Seat(Seating.DRAINING, seat.pid, seat.since, seat.exits, seat.last_exit))
+
+    def leave(self, exit: Exit) -> None:
+        """The worker has ended."""
+        if self.relay is not None:
+            self.relay.close()
+        self.child, self.relay = None, None
+        exits = self.memory.read_seat().exits + 1
+        self.memory.write_seat(Seat(Seating.EMPTY, 0, time.time_ns(), exits, str(exit)))
+
+    def starting_for(self) -> float:
+        """Seconds since it began to import the application; 0 once it has, or waits for the database."""
+        box = self.memory.read_box()
+        if self.child is None or box is None or box.phase is not Phase.STARTING:
+            return 0.0
+        return time.time() - box.since / 1e9
+
+    def note_ready(self) -> bool:
+        """Whether the worker has become ready since the last call."""
+        box = self.memory.read_box()
+        if self.ready or self.child is None or box is None or box.slot != self.slot:
+            return False
+        self.ready = box.phase in (Phase.IDLE, Phase.HANDLING, Phase.FINISHING)
+        if self.ready:
+            self.backoff.succeeded()
+        return self.ready
+
+
+def _empty(eventfd: int) -> None:
+    try:
+        os.eventfd_read(eventfd)
+    except BlockingIOError:
+        return
