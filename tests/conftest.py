@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db, dsn
 from deadsure.runtime.store import migrate
 from kit import postgres
+from kit.pool import Pool, new_runtime_dir
 from kit.store import Store
 
 
@@ -37,6 +40,21 @@ def store(database: db.Settings) -> Iterator[Store]:
     opened = Store(database)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def new_pool(database: db.Settings) -> Iterator[Callable[..., Pool]]:
+    """Makes pools on the test's database; whatever they leave running dies at the end, by pid."""
+    made: list[Pool] = []
+
+    def make(**settings: Any) -> Pool:
+        made.append(Pool(database, settings.pop("runtime_dir", None) or new_runtime_dir(), **settings))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pool.close()
+        shutil.rmtree(pool.runtime_dir, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -116,11 +116,8 @@ def test_a_claim_that_lands_while_the_recovery_waits_for_the_slot_is_settled(sto
 
 
 def _blocked(store: Store, name: str) -> bool:
-    return bool(
-        store.query(
-            "select 1 as one from pg_stat_activity where application_name = :name and wait_event_type = 'Lock'", name=name
-        )
-    )
+    waiting = "select 1 as one from pg_stat_activity where application_name = :name and wait_event_type = 'Lock'"
+    return bool(store.query(waiting, name=name))
 
 
 def test_taking_the_lock_recovers_exactly_the_incarnations_that_held_it(store: Store) -> None:

@@ -1,1 +1,1 @@
-"""What the tests are made of: a PostgreSQL, the store without processes, a pool of real processes, waiting for facts."""
+"""What the tests are made of: a PostgreSQL, the store without processes, a pool of real processes, waiting."""

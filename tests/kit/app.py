@@ -1,0 +1,78 @@
+"""The application that the tests' pools run: handlers that block, die and count on command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from deadsure import App, Context
+
+app = App()
+
+
+def _note(payload: dict[str, Any], context: Context, what: str) -> None:
+    """Append one line to the file that the test named: O_APPEND keeps lines of many processes whole."""
+    if "log" in payload:
+        fd = os.open(payload["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(fd, f"{what} {context.task_id} {context.fence} {os.getpid()}\n".encode())
+        os.close(fd)
+
+
+def _block(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Say that it is inside, then wait until the file `go` exists."""
+    _note(payload, context, "start")
+    go = Path(payload["go"])
+    while not go.exists():
+        time.sleep(0.01)
+    _note(payload, context, "end")
+    return {"attempt": context.attempt}
+
+
+app.task("block.unknown", on_death="unknown")(_block)
+app.task("block.fail", on_death="fail")(_block)
+app.task("block.requeue", on_death="requeue", max_attempts=3)(_block)
+
+
+@app.task("words", on_death="fail")
+def words(payload: dict[str, Any], context: Context) -> dict[str, int]:
+    _note(payload, context, "start")
+    text = payload["text"]
+    return {"words": len(text.split()), "bytes": len(text.encode()), "runes": len(text)}
+
+
+@app.task("raise", on_death="fail")
+def raises(payload: dict[str, Any]) -> dict[str, int]:
+    counted = {"words": 99}
+    raise ValueError(f"could not go on after {counted}")
+
+
+@app.task("die", on_death="requeue", max_attempts=3)
+def die(payload: dict[str, Any], context: Context) -> None:
+    _note(payload, context, "start")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task("note", on_death="requeue", max_attempts=20)
+def note(payload: dict[str, Any], context: Context) -> int:
+    _note(payload, context, "start")
+    time.sleep(payload.get("seconds", 0))
+    return context.attempt
+
+
+@app.task("async", on_death="fail")
+async def asynchronous(payload: dict[str, Any]) -> str:
+    return "awaited"
+
+
+@app.task("return", on_death="fail")
+def returns(payload: dict[str, Any]) -> Any:
+    return {"nul": "a\x00b", "surrogate": "\ud800", "nan": float("nan"), "none": None, "object": object()}[payload["what"]]
+
+
+@app.task("print", on_death="fail")
+def prints(payload: dict[str, Any]) -> None:
+    for _ in range(payload["lines"]):
+        print("x" * 1000)
