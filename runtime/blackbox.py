@@ -45,7 +45,9 @@ class Seating(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One entry of a black box. `since` is nanoseconds since the Unix epoch."""
+    """One entry of a black box. `since` is nanoseconds since the Unix epoch; `deadline` is nanoseconds of
+    CLOCK_MONOTONIC at which the handler's timeout ends, 0 without one.
+    """
 
     phase: Phase
     slot: UUID
@@ -53,6 +55,7 @@ class Box:
     task: UUID | None
     fence: int
     since: int
+    deadline: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class SeatMemory:
     def __init__(self, memory: mmap.mmap, offset: int) -> None:
         self._memory = memory
         self._seat = Record(memory, offset, "BIqI32s")
-        self._box = Record(memory, offset + 160, "B16sI16sqq")
+        self._box = Record(memory, offset + 160, "B16sI16sqqq")
         self._drain_at = offset + 384
         self._cancel_at = offset + 392
 
@@ -100,15 +103,19 @@ class SeatMemory:
         seating, pid, since, exits, last = found
         return Seat(Seating(seating), pid, since, exits, last.rstrip(b"\0").decode())
 
-    def write_box(self, phase: Phase, slot: UUID, pid: int, task: UUID | None = None, fence: int = 0) -> None:
-        self._box.write(phase, slot.bytes, pid, task.bytes if task else _NOTHING, fence, time.time_ns())
+    def write_box(
+        self, phase: Phase, slot: UUID, pid: int, task: UUID | None = None, fence: int = 0, deadline: int = 0
+    ) -> None:
+        task_bytes = task.bytes if task else _NOTHING
+        self._box.write(phase, slot.bytes, pid, task_bytes, fence, time.time_ns(), deadline)
 
     def read_box(self) -> Box | None:
         found = self._box.read()
         if found is None:
             return None
-        phase, slot, pid, task, fence, since = found
-        return Box(Phase(phase), UUID(bytes=slot), pid, UUID(bytes=task) if task != _NOTHING else None, fence, since)
+        phase, slot, pid, task, fence, since, deadline = found
+        held = UUID(bytes=task) if task != _NOTHING else None
+        return Box(Phase(phase), UUID(bytes=slot), pid, held, fence, since, deadline)
 
     @property
     def drain(self) -> bool:

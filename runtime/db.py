@@ -41,11 +41,12 @@ _READ_ONLY = "25006"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to connect, and how long anything may take. Durations are seconds."""
+    """How to connect, and how long anything may take. Durations are seconds; a lock_timeout of 0 is none."""
 
     dsn: Dsn
     connect_timeout: float = 1.0
     statement_timeout: float = 2.0
+    lock_timeout: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,7 @@ def _start_session(settings: Settings, host: Host, name: str, raw: socket.socket
         application_name=name,
         startup_params={
             "statement_timeout": milliseconds,
+            "lock_timeout": str(int(settings.lock_timeout * 1000)),
             # Nothing of ours waits inside a transaction: no user code runs there.
             "idle_in_transaction_session_timeout": "10000",
             "TimeZone": "UTC",

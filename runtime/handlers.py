@@ -134,5 +134,5 @@ def _check(kind: Kind) -> None:
 
 
 def _payload_type(handler: Handler, parameters: list[inspect.Parameter]) -> Any:
-    annotation = get_type_hints(handler).get(parameters[0].name) if parameters[0].annotation is not inspect._empty else None
+    annotation = get_type_hints(handler).get(parameters[0].name)
     return None if annotation in (None, Any, dict, object) else annotation

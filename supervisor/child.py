@@ -28,7 +28,7 @@ from .kernel import Exit
 
 @dataclass(slots=True)
 class Child:
-    """A forked child. `pidfd` is None where no descriptor could be had; `output` is the pipe of its stdout and stderr."""
+    """A forked child. `pidfd` is None where no descriptor could be had; `output` is the pipe that it prints into."""
 
     pid: int
     pidfd: int | None

@@ -61,14 +61,18 @@ class Incarnation:
         self.begun = True
         return True
 
-    def renew_if_due(self) -> bool:
-        """Renew the lease when it is time. False: it is lost, by refusal or because it could not be renewed."""
+    def renew_if_due(self, request_cancel: Callable[[list[tuple[UUID, int]]], None]) -> bool:
+        """Renew the lease when it is time. False: it is lost, by refusal or because it could not be renewed.
+
+        With it come the cancel requests that other hosts have made; `request_cancel` shows them to the workers.
+        """
         if time.monotonic() >= self._renew_at:
             self._renew_at = time.monotonic() + self._settings.renew_every
             try:
                 if not self._link.call(self.lease.renew):
                     events.emit("the lease was refused", incarnation=str(self.id))
                     return False
+                request_cancel(self._link.call(lambda connection: pool.cancel_requests(connection, self.id)))
             except StoreError as error:
                 self._renew_at = time.monotonic() + min(1.0, self._settings.renew_every)
                 events.emit("the lease was not renewed", error=str(error))

@@ -30,7 +30,8 @@ class PoolLock:
         try:
             self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigurationError(f"cannot open the pool lock {path}: {error.strerror}; nothing was started") from error
+            said = f"cannot open the pool lock {path}: {error.strerror}; nothing was started"
+            raise ConfigurationError(said) from error
         self.held = False
 
     def take(self) -> bool:

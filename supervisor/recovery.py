@@ -73,7 +73,7 @@ class Recovery:
             except StoreError as error:
                 if not death.told:
                     death.told = True
-                    events.emit("a death is not settled yet", pid=death.child.pid, exit=str(death.exit), error=str(error))
+                    events.emit("a death is not settled yet", pid=death.child.pid, error=str(error))
                 return
             self._open.pop(0)
             death.child.reap()

@@ -1,4 +1,4 @@
-"""The children: a seat per worker and per api child, who sits in it, and when it may be taken again."""
+"""Seats: who sits in a worker's place, what its shared memory says, and when it may be taken again."""
 
 from __future__ import annotations
 
@@ -31,17 +31,6 @@ class Backoff:
     def succeeded(self) -> None:
         self.failures = 0
         self.not_before = 0.0
-
-
-@dataclass(slots=True)
-class ApiSeat:
-    """An api child's place."""
-
-    number: int
-    child: Child | None = None
-    relay: Relay | None = None
-    started: float = 0.0
-    backoff: Backoff = field(default_factory=Backoff)
 
 
 @dataclass(slots=True)
@@ -84,6 +73,8 @@ class WorkerSeat:
 
     def leave(self, exit: Exit) -> None:
         """The worker has ended."""
+        if not self.ready:
+            self.backoff.failed()
         if self.relay is not None:
             self.relay.close()
         self.child, self.relay = None, None

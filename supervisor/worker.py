@@ -173,7 +173,7 @@ class Worker:
 
         Nothing is judged and nothing sent again before the slot was taken over on a new connection.
         """
-        old = self._connection and self._connection.backend
+        old = self._connection.backend if self._connection else None
         while True:
             try:
                 found = hot.settle(self._connected(), self._slot, task, old)
@@ -236,8 +236,12 @@ class Worker:
             return
 
     def _say(self, phase: Phase, task: Claimed | None = None) -> None:
-        fence = task.fence if task else 0
-        self._post.memory.write_box(phase, self._slot.id, os.getpid(), task and task.id, fence)
+        if task is None:
+            self._post.memory.write_box(phase, self._slot.id, os.getpid())
+        else:
+            timed = phase is Phase.HANDLING and task.timeout is not None
+            deadline = time.monotonic_ns() + int((task.timeout or 0) * 1e9) if timed else 0
+            self._post.memory.write_box(phase, self._slot.id, os.getpid(), task.id, task.fence, deadline)
 
 
 def _take(wake: int) -> bool:

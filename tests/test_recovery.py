@@ -91,7 +91,7 @@ def test_a_requeued_task_spends_its_budget_and_its_reason_names_the_deaths(store
 @pytest.mark.parametrize(("kind", "state"), [("plain", "unknown"), ("failing", "failed"), ("harmless", "canceled")])
 def test_a_cancel_request_survives_the_death(store: Store, kind: str, state: str) -> None:
     worker, claimed = _held(store, kind)
-    cancel.cancel(store.connection, claimed.id)
+    cancel.cancel(store.connection, claimed.id, "test")
     recover.recover_worker(store.connection, worker.slot.id, KILLED)
     row = store.row(claimed.id)
     assert (row["state"], row["cancel_requested"]) == (state, True)

@@ -50,6 +50,13 @@ on conflict (kind) do update
  where (k.on_death, k.max_attempts, k.timeout, k.queue, k.priority) is distinct from
        (excluded.on_death, excluded.max_attempts, excluded.timeout, excluded.queue, excluded.priority);
 
+-- name: cancel_requests
+-- The attempts that run under this incarnation and were asked to stop. Changes nothing.
+select t.id, t.fence
+  from deadsure.slots s
+  join deadsure.tasks t on t.id = any(s.task_ids) and t.owner = s.slot
+ where s.incarnation = cast(:incarnation as uuid) and not s.ended and t.cancel_requested;
+
 -- name: count_waiting
 -- How many tasks wait in these queues, and how many for a later time.
 select (select count(*) from deadsure.ready r where r.queue = any(cast(:queues as text[]))) +

@@ -7,15 +7,17 @@ with asked as (
   select a.*, clock_timestamp() as now
     from unnest(cast(:ids as uuid[]), cast(:kinds as text[]), cast(:payloads as text[]), cast(:queues as text[]),
                 cast(:priorities as integer[]), cast(:run_ats as timestamptz[]), cast(:max_attempts as integer[]),
-                cast(:timeouts as double precision[]), cast(:keys as text[]), cast(:askeds as text[]))
-         as a(id, kind, payload, queue, priority, run_at, max_attempts, timeout, key, asked)
+                cast(:timeouts as double precision[]), cast(:keys as text[]))
+         as a(id, kind, payload, queue, priority, run_at, max_attempts, timeout, key)
 ),
 stored as (
   insert into deadsure.tasks as t (id, kind, queue, priority, on_death, max_attempts, timeout, created_at, run_at,
                                    payload, idempotency_key, asked)
   select a.id, k.kind, coalesce(a.queue, k.queue), coalesce(a.priority, k.priority), k.on_death,
          coalesce(a.max_attempts, k.max_attempts), coalesce(a.timeout, k.timeout), a.now,
-         coalesce(a.run_at, a.now), cast(a.payload as jsonb), a.key, cast(a.asked as jsonb)
+         coalesce(a.run_at, a.now), cast(a.payload as jsonb), a.key,
+         case when a.key is not null then
+           deadsure.asked(a.queue, a.priority, a.run_at, a.max_attempts, a.timeout) end
     from asked a join deadsure.kinds k on k.kind = a.kind
    where coalesce(a.max_attempts, k.max_attempts) between 1 and k.max_attempts
    order by a.key, a.id
@@ -39,13 +41,16 @@ select id, kind, queue, priority, state, payload, max_attempts, timeout, fence, 
 -- same request. Changes nothing. A statement of its own, because the row in the way can be younger than the insert's
 -- snapshot.
 select k.max_attempts, t.id, t.same
-  from unnest(cast(:ids as uuid[]), cast(:kinds as text[]), cast(:payloads as text[]), cast(:keys as text[]),
-              cast(:askeds as text[])) with ordinality as a(id, kind, payload, key, asked, number)
+  from unnest(cast(:ids as uuid[]), cast(:kinds as text[]), cast(:payloads as text[]), cast(:queues as text[]),
+              cast(:priorities as integer[]), cast(:run_ats as timestamptz[]), cast(:max_attempts as integer[]),
+              cast(:timeouts as double precision[]), cast(:keys as text[])) with ordinality
+       as a(id, kind, payload, queue, priority, run_at, max_attempts, timeout, key, number)
   left join deadsure.kinds k on k.kind = a.kind
   left join lateral (
        select i.id, true as same from deadsure.tasks i where i.id = a.id
         union all
-       select i.id, i.kind = a.kind and i.payload = cast(a.payload as jsonb) and i.asked = cast(a.asked as jsonb)
+       select i.id, i.kind = a.kind and i.payload = cast(a.payload as jsonb)
+                    and i.asked = deadsure.asked(a.queue, a.priority, a.run_at, a.max_attempts, a.timeout)
          from deadsure.tasks i where i.idempotency_key = a.key and i.id <> a.id
         limit 1) t on true
  order by a.number;

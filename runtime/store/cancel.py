@@ -11,10 +11,11 @@ from ..states import State
 _CANCEL = sql.statement("cancel")
 
 
-def cancel(connection: Connection, id: UUID) -> State | None:
-    """Cancel a queued task, or note the request on a running or unknown one. Repeatable.
+def cancel(connection: Connection, id: UUID, actor: str = "deadsure") -> State | None:
+    """Cancel a queued task, or note the request on a running or unknown one. Repeatable, also after a lost answer.
 
-    Returns the state afterwards; None when the task is terminal or does not exist, and nothing was changed.
+    Returns the state afterwards; None when nothing was changed: the task is terminal, its cancel had been requested,
+    or it does not exist. `actor` is who asked, for the task's events.
     """
-    rows = connection.run(_CANCEL, id=id)
+    rows = connection.run(_CANCEL, id=id, actor=actor)
     return State(rows[0][0]) if rows else None

@@ -36,6 +36,16 @@ def migrate(connection: Connection) -> list[str]:
     return [migration.name for migration in missing]
 
 
+def script() -> str:
+    """What `migrate` does to an empty database, as text for psql: one transaction, noted as applied."""
+    steps = [_with(_LOCK, key=str(LOCK_KEY)), _CREATE_SCHEMA.text, _CREATE_TABLE.text]
+    for migration in sql.migrations():
+        steps.append(f"-- {migration.name}\n{migration.text.strip().rstrip(';')}")
+        note = {"name": f"'{migration.name}'", "checksum": f"'{_checksum(migration)}'"}
+        steps.append(_with(_NOTE, number=str(migration.number), **note))
+    return ";\n\n".join(["begin", *steps, "commit"]) + ";\n"
+
+
 def check(connection: Connection) -> None:
     """Raises SchemaMismatch unless the schema is exactly this version's."""
     missing = pending(connection)
@@ -62,6 +72,14 @@ def pending(connection: Connection) -> list[sql.Migration]:
 
 def _exists(connection: Connection) -> bool:
     return bool(connection.run(_EXISTS)[0][0])
+
+
+def _with(statement: sql.Statement, **literals: str) -> str:
+    """The statement with literals in place of its parameters. All of them are ours."""
+    text = statement.text
+    for name, literal in literals.items():
+        text = text.replace(f":{name}", literal)
+    return text
 
 
 def _checksum(migration: sql.Migration) -> str:

@@ -14,12 +14,20 @@ _RENEW = sql.statement("renew_lease")
 _END = sql.statement("end_incarnation")
 _SLOT = sql.statement("register_slot")
 _KIND = sql.statement("register_kind")
+_CANCELS = sql.statement("cancel_requests")
 _COUNT = sql.statement("count_waiting")
 _PROMOTE = sql.statement("promote")
 
 
 def register_incarnation(
-    connection: Connection, incarnation: UUID, pool: str, token: int, lease: float, lock: LockIdentity, host: str, pid: int
+    connection: Connection,
+    incarnation: UUID,
+    pool: str,
+    token: int,
+    lease: float,
+    lock: LockIdentity,
+    host: str,
+    pid: int,
 ) -> None:
     """Note this boot of the supervisor, with a lease of `lease` seconds by the database's clock. May be repeated."""
     connection.run(
@@ -65,6 +73,11 @@ def register_kinds(connection: Connection, kinds: Sequence[Kind]) -> None:
             queue=kind.queue,
             priority=kind.priority,
         )
+
+
+def cancel_requests(connection: Connection, incarnation: UUID) -> list[tuple[UUID, int]]:
+    """The attempts (task, fence) that run under this incarnation and that somebody asked to cancel."""
+    return [(row[0], row[1]) for row in connection.run(_CANCELS, incarnation=incarnation)]
 
 
 def count_waiting(connection: Connection, queues: Sequence[str]) -> int:

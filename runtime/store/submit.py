@@ -7,14 +7,13 @@ prove nothing while the old session lives.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 from .. import sql
-from ..db import Connection
+from ..db import Connection, Value
 from ..errors import DeadsureError, StatementRefused, UnknownKind
 from . import read
 from .read import TaskRow
@@ -39,14 +38,6 @@ class Submission:
     max_attempts: int | None = None
     timeout: float | None = None
     key: str | None = None
-
-    @property
-    def asked(self) -> str | None:
-        """What a repeat under the same key must also have asked for, as JSON text."""
-        if self.key is None:
-            return None
-        run_at = self.run_at and self.run_at.astimezone(UTC).isoformat()
-        return json.dumps([self.queue, self.priority, run_at, self.max_attempts, self.timeout])
 
 
 class BudgetExceeded(DeadsureError):
@@ -77,7 +68,7 @@ def submit(connection: Connection, tasks: Sequence[Submission]) -> list[Verdict]
 
     Raises StatementRefused (surely nothing was stored) or InDoubt: call again with the same ids on a new connection.
     """
-    stored = {row[0]: row for row in _insert(connection, tasks)}
+    stored = {row[0]: row for row in connection.run(_SUBMIT, **_columns(tasks))}
     missing = [task for task in tasks if task.id not in stored]
     others = _look_up(connection, missing) if missing else {}
     return [Accepted(_fresh(stored[task.id])) if task.id in stored else others[task.id] for task in tasks]
@@ -100,20 +91,18 @@ class _Refused(Exception):
         self.verdicts = verdicts
 
 
-def _insert(connection: Connection, tasks: Sequence[Submission]) -> list[Sequence[object]]:
-    return connection.run(
-        _SUBMIT,
-        ids=[task.id for task in tasks],
-        kinds=[task.kind for task in tasks],
-        payloads=[task.payload for task in tasks],
-        queues=[task.queue for task in tasks],
-        priorities=[task.priority for task in tasks],
-        run_ats=[task.run_at for task in tasks],
-        max_attempts=[task.max_attempts for task in tasks],
-        timeouts=[task.timeout for task in tasks],
-        keys=[task.key for task in tasks],
-        askeds=[task.asked for task in tasks],
-    )
+def _columns(tasks: Sequence[Submission]) -> dict[str, Value]:
+    return {
+        "ids": [task.id for task in tasks],
+        "kinds": [task.kind for task in tasks],
+        "payloads": [task.payload for task in tasks],
+        "queues": [task.queue for task in tasks],
+        "priorities": [task.priority for task in tasks],
+        "run_ats": [task.run_at for task in tasks],
+        "max_attempts": [task.max_attempts for task in tasks],
+        "timeouts": [task.timeout for task in tasks],
+        "keys": [task.key for task in tasks],
+    }
 
 
 def _fresh(row: Sequence[object]) -> TaskRow:
@@ -125,14 +114,7 @@ def _fresh(row: Sequence[object]) -> TaskRow:
 
 
 def _look_up(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, Verdict]:
-    found = connection.run(
-        _SUBMITTED,
-        ids=[task.id for task in tasks],
-        kinds=[task.kind for task in tasks],
-        payloads=[task.payload for task in tasks],
-        keys=[task.key for task in tasks],
-        askeds=[task.asked for task in tasks],
-    )
+    found = connection.run(_SUBMITTED, **_columns(tasks))
     there = read.tasks(connection, [id for _, id, same in found if same])
     return {task.id: _verdict(task, *row, there) for task, row in zip(tasks, found, strict=True)}
 

@@ -1,0 +1,27 @@
+"""Facts about the server, for people. Nothing is decided by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from .. import sql
+from ..db import Connection
+
+_FACTS = sql.statement("server_facts")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """`may_use_tasks` is None while there is no table of tasks."""
+
+    version: str
+    clock: datetime
+    role: str
+    superuser: bool
+    may_use_tasks: bool | None
+
+
+def server_facts(connection: Connection) -> ServerFacts:
+    """Ask the server."""
+    return ServerFacts(*connection.run(_FACTS)[0])

@@ -1,0 +1,108 @@
+"""The workers of a pool: forking them, noticing how they end, asking them to go, killing those that overrun."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from uuid import UUID
+
+from ..runtime import events
+from ..runtime.blackbox import PoolMemory
+from ..runtime.model import Cause
+from .child import fork
+from .output import Output
+from .recovery import Death
+from .seats import WorkerSeat
+from .settings import PoolSettings
+from .timeouts import Overrun
+from .watch import Watch
+from .worker import Post, main
+
+
+class Workers:
+    """One seat per worker. A seat is taken again as soon as its worker has ended, under a new slot id."""
+
+    def __init__(
+        self, settings: PoolSettings, memory: PoolMemory, wake: int, report: int, lock: int, output: Output
+    ) -> None:
+        self._settings = settings
+        self._wake = wake
+        self._report = report
+        self._lock = lock
+        self._output = output
+        self._overrun = Overrun()
+        self._seats = [
+            WorkerSeat(number, memory, os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+            for number, memory in enumerate(memory.seats, 1)
+        ]
+
+    def keep(self, watch: Watch, incarnation: UUID) -> None:
+        """Fork those that are missing and may be forked."""
+        for seat in self._seats:
+            if seat.child is None and time.monotonic() >= seat.backoff.not_before:
+                self._fork(seat, incarnation)
+                assert seat.child is not None
+                assert seat.relay is not None
+                watch.add(seat.child, seat.relay)
+
+    def notice_exits(self, watch: Watch) -> list[Death]:
+        """The workers that have ended since the last call: confirmed by the kernel, not yet collected."""
+        deaths = []
+        for seat in self._seats:
+            if seat.child is not None and (exit := seat.child.exit()) is not None:
+                watch.forget(seat.child)
+                deaths.append(Death(seat.child, seat.slot, exit, seat.memory.read_box(), seat.cause))
+                events.emit("a worker ended", worker=seat.number, pid=seat.child.pid, exit=str(exit), ready=seat.ready)
+                seat.leave(exit)
+        return deaths
+
+    def notice_ready(self) -> bool:
+        """Whether any worker has become ready since the last call."""
+        return any([seat.note_ready() for seat in self._seats])
+
+    def kill_overdue(self) -> None:
+        """Kill those whose handler overran its timeout, and those that did not become ready in time."""
+        for seat in self._seats:
+            self._overrun.check(seat)
+            if seat.child is not None and seat.starting_for() > self._settings.start_timeout:
+                events.emit("a worker did not become ready in time; killing it", worker=seat.number)
+                seat.child.kill()
+
+    def ask_to_drain(self) -> None:
+        """Tell all to finish what they have and go."""
+        for seat in self._seats:
+            if seat.child is not None:
+                seat.ask_to_drain()
+
+    def kill(self, cause: Cause) -> None:
+        """Kill all. `cause` is what their tasks will say."""
+        for seat in self._seats:
+            if seat.child is not None:
+                seat.cause = cause
+                seat.child.kill()
+
+    def request_cancel(self, attempts: Iterable[tuple[UUID, int]]) -> None:
+        """Show the cancel request to the workers that run these tasks under these fences."""
+        wanted = set(attempts)
+        for seat in self._seats:
+            box = seat.memory.read_box()
+            if box is not None and box.task is not None and (box.task, box.fence) in wanted:
+                seat.memory.request_cancel(box.task, box.fence)
+
+    @property
+    def alive(self) -> int:
+        """How many there are."""
+        return sum(seat.child is not None for seat in self._seats)
+
+    @property
+    def due(self) -> list[float]:
+        """When (time.monotonic) there is something to do: a seat to be taken, a timeout to be checked."""
+        seats = [seat.backoff.not_before for seat in self._seats if seat.child is None]
+        return seats + self._overrun.due(self._seats)
+
+    def _fork(self, seat: WorkerSeat, incarnation: UUID) -> None:
+        seat.prepare()
+        post = Post(seat.number, seat.slot, incarnation, seat.memory, self._wake, seat.control, self._report)
+        keep = {self._wake, seat.control, self._report, self._lock}
+        seat.sit(fork(lambda: main(self._settings, post), keep, adopt=True), self._output)
