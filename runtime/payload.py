@@ -1,4 +1,4 @@
-"""JSON that can be stored and read back: what jsonb takes, and what a worker's `json.loads` takes, without surprises."""
+"""JSON that can be stored and read back: what both jsonb and a worker's `json.loads` take, without surprises."""
 
 from __future__ import annotations
 

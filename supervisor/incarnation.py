@@ -24,6 +24,9 @@ from .link import Link
 from .pool_lock import PoolLock
 from .settings import PoolSettings
 
+#: Seconds between two attempts while the database answers, but refuses.
+PAUSE = 0.5
+
 
 class Incarnation:
     """This boot of the supervisor, in the database. Made anew when a lease was lost."""
@@ -38,6 +41,7 @@ class Incarnation:
         self._report = report
         self._registered = False
         self._renew_at = 0.0
+        self._not_before = 0.0
         self._told_waiting = 0.0
 
     def begin(self, *, inherit: bool) -> bool:
@@ -46,6 +50,8 @@ class Incarnation:
         `inherit` recovers what the previous pool under this lock left; only for the first incarnation of a process,
         because only taking the lock proves that pool's processes gone. Raises SchemaMismatch.
         """
+        if time.monotonic() < self._not_before:
+            return False
         try:
             self._link.call(migrate.check)
             if not self._take_lock():
@@ -55,6 +61,7 @@ class Incarnation:
                 self._recover_previous()
         except StatementRefused as error:
             events.emit("the pool cannot start yet", error=str(error))
+            self._not_before = time.monotonic() + PAUSE
             return False
         except StoreError:  # the link has told, and it will be tried again
             return False

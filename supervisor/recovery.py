@@ -20,6 +20,9 @@ from .child import Child
 from .kernel import Exit
 from .link import Link
 
+#: Seconds between two attempts while the database does not answer, or refuses.
+PAUSE = 0.2
+
 
 @dataclass(slots=True)
 class Death:
@@ -54,6 +57,7 @@ class Recovery:
 
     def __init__(self) -> None:
         self._open: list[Death] = []
+        self._not_before = 0.0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -66,11 +70,12 @@ class Recovery:
 
     def settle(self, link: Link) -> None:
         """Recover and reap every death in the list; what the database does not answer for stays in it."""
-        while self._open:
+        while self._open and time.monotonic() >= self._not_before:
             death = self._open[0]
             try:
                 settled = link.call(lambda connection, death=death: _recover(connection, death))  # type: ignore[misc]
             except StoreError as error:
+                self._not_before = time.monotonic() + PAUSE
                 if not death.told:
                     death.told = True
                     events.emit("a death is not settled yet", pid=death.child.pid, error=str(error))

@@ -69,9 +69,10 @@ def test_a_list_in_a_variable_has_commas(place: Place) -> None:
 
 
 def test_texts_that_look_like_nothing_stay_texts(place: Place) -> None:
-    place.variables(DEADSURE_APP="null", DEADSURE_POOL_QUEUES="1,true")
-    found = place.load()
-    assert (found.app, found.pool.queues) == ("null", ("1", "true"))
+    place.variables(DEADSURE_APP="null", DEADSURE_POOL_QUEUES="1,true", DEADSURE_AUTH_TOKENS_FILE="/null")
+    found = place.load(options={"app_dir": "null"})
+    assert (found.app, found.pool.queues, found.app_dir.name) == ("null", ("1", "true"), "null")
+    assert found.auth.tokens_file == Path("/null")
 
 
 @pytest.mark.parametrize(

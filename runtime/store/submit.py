@@ -13,7 +13,7 @@ from datetime import datetime
 from uuid import UUID
 
 from .. import sql
-from ..db import Connection, Value
+from ..db import Connection, Row, Value
 from ..errors import DeadsureError, StatementRefused, UnknownKind
 from . import read
 from .read import TaskRow
@@ -105,23 +105,37 @@ def _columns(tasks: Sequence[Submission]) -> dict[str, Value]:
     }
 
 
-def _fresh(row: Sequence[object]) -> TaskRow:
+def _fresh(row: Row) -> TaskRow:
+    """A task as it was stored a moment ago: nothing has happened to it yet."""
     id, kind, queue, priority, state, payload, max_attempts, timeout, fence, version, created_at, run_at = row
-    return TaskRow(  # type: ignore[arg-type]
-        id, kind, queue, priority, state, payload, None, None, False, 0, max_attempts, timeout, fence, version,
-        created_at, run_at,
+    return TaskRow(
+        id=id,
+        kind=kind,
+        queue=queue,
+        priority=priority,
+        state=state,
+        payload=payload,
+        result=None,
+        failure_reason=None,
+        cancel_requested=False,
+        attempts=0,
+        max_attempts=max_attempts,
+        timeout=timeout,
+        fence=fence,
+        version=version,
+        created_at=created_at,
+        run_at=run_at,
     )
 
 
 def _look_up(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, Verdict]:
     found = connection.run(_SUBMITTED, **_columns(tasks))
     there = read.tasks(connection, [id for _, id, same in found if same])
-    return {task.id: _verdict(task, *row, there) for task, row in zip(tasks, found, strict=True)}
+    return {task.id: _verdict(task, row, there) for task, row in zip(tasks, found, strict=True)}
 
 
-def _verdict(
-    task: Submission, allowed: int | None, id: UUID | None, same: bool | None, there: dict[UUID, TaskRow]
-) -> Verdict:
+def _verdict(task: Submission, row: Row, there: dict[UUID, TaskRow]) -> Verdict:
+    allowed, id, same = row
     if id in there:
         return Accepted(there[id], replayed=id != task.id)
     if id is not None and not same:
