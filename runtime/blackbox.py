@@ -4,6 +4,7 @@
     seat 1..N   written by the supervisor: which process sits there, how often it died and how
                 written by the worker, its black box: what it is doing, kept through a SIGKILL as evidence
                 one byte: please finish what you have and go
+                a text: why the worker could not start
                 task and fence that somebody asked to cancel, written by the api children and the supervisor
 
 Reading it needs no database and no lock.
@@ -20,7 +21,8 @@ from uuid import UUID
 from .records import Record
 
 _HEADER_SIZE = 256
-_SEAT_SIZE = 512
+_SEAT_SIZE = 1280
+_PROBLEM_SIZE = 200
 _NOTHING = bytes(16)
 
 
@@ -36,11 +38,12 @@ class Phase(IntEnum):
 
 
 class Seating(IntEnum):
-    """What the supervisor says about a seat."""
+    """What the supervisor says about a seat. A spare one is taken only while the application is being reloaded."""
 
-    EMPTY = 0
-    TAKEN = 1
-    DRAINING = 2
+    SPARE = 0
+    EMPTY = 1
+    TAKEN = 2
+    DRAINING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,9 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The supervisor's word on a seat. `exits` counts deaths; `last_exit` is a signal name or `exit code N`."""
+    """The supervisor's word on a seat. `exits` counts deaths; `last_exit` is a signal name or `exit code N`, and
+    what the worker said about it.
+    """
 
     seating: Seating
     pid: int
@@ -88,20 +93,21 @@ class SeatMemory:
 
     def __init__(self, memory: mmap.mmap, offset: int) -> None:
         self._memory = memory
-        self._seat = Record(memory, offset, "BIqI32s")
-        self._box = Record(memory, offset + 160, "B16sI16sqqq")
-        self._drain_at = offset + 384
-        self._cancel_at = offset + 392
+        self._seat = Record(memory, offset, "BIqI240s")
+        self._box = Record(memory, offset + 560, "B16sI16sqqq")
+        self._drain_at = offset + 760
+        self._cancel_at = offset + 768
+        self._problem_at = offset + 800
 
     def write_seat(self, seat: Seat) -> None:
-        self._seat.write(seat.seating, seat.pid, seat.since, seat.exits, seat.last_exit.encode()[:32])
+        self._seat.write(seat.seating, seat.pid, seat.since, seat.exits, seat.last_exit.encode("utf-8", "replace")[:240])
 
     def read_seat(self) -> Seat:
         found = self._seat.read()
         if found is None:
-            return Seat(Seating.EMPTY, 0, 0, 0, "")
+            return Seat(Seating.SPARE, 0, 0, 0, "")
         seating, pid, since, exits, last = found
-        return Seat(Seating(seating), pid, since, exits, last.rstrip(b"\0").decode())
+        return Seat(Seating(seating), pid, since, exits, last.rstrip(b"\0").decode("utf-8", "replace"))
 
     def write_box(
         self, phase: Phase, slot: UUID, pid: int, task: UUID | None = None, fence: int = 0, deadline: int = 0
@@ -126,6 +132,17 @@ class SeatMemory:
     def drain(self, value: bool) -> None:
         self._memory[self._drain_at] = int(value)
 
+
+    @property
+    def problem(self) -> str:
+        """Why the worker could not start, in its own words; empty without one."""
+        raw = self._memory[self._problem_at : self._problem_at + _PROBLEM_SIZE]
+        return raw.rstrip(b"\0").decode("utf-8", "replace")
+
+    @problem.setter
+    def problem(self, text: str) -> None:
+        raw = text.encode("utf-8", "replace")[:_PROBLEM_SIZE]
+        self._memory[self._problem_at : self._problem_at + _PROBLEM_SIZE] = raw.ljust(_PROBLEM_SIZE, b"\0")
 
     def request_cancel(self, task: UUID, fence: int) -> None:
         """Ask the worker to give up this attempt. Many may write: a torn flag names nothing, and the supervisor writes

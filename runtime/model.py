@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import ClassVar, Literal
 from uuid import UUID
 
 from .states import OnDeath, State
@@ -92,7 +92,6 @@ class Step:
     trusted: bool = True
 
 
-Proof = Literal["exit", "pool_lock", "lease"]
 Cause = Literal["worker_died", "lease_expired", "timeout", "shutdown"]
 
 
@@ -109,6 +108,7 @@ class ExitProof:
     cause: Cause = "worker_died"
     phase: str | None = None
     evidence: dict[str, JSON] = field(default_factory=dict)
+    name: ClassVar = "exit"
 
     @property
     def reason(self) -> str:
@@ -135,8 +135,24 @@ class LockProof:
     """The pool lock is held anew, so every process that was forked under it is dead."""
 
     identity: LockIdentity
+    name: ClassVar = "pool_lock"
+    reason: ClassVar = "process exited before worker completion"
+    cause: ClassVar[Cause] = "worker_died"
 
-    reason = "process exited before worker completion"
+
+@dataclass(frozen=True, slots=True)
+class LeaseProof:
+    """The database's clock says that the lease is over: its workers may write nothing any more.
+
+    That says nothing about their processes, which may live on and act outside the database.
+    """
+
+    name: ClassVar = "lease"
+    reason: ClassVar = "lease expired before worker completion"
+    cause: ClassVar[Cause] = "lease_expired"
+
+
+Proof = ExitProof | LockProof | LeaseProof
 
 
 @dataclass(frozen=True, slots=True)

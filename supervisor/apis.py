@@ -48,7 +48,7 @@ class Apis:
         for seat in self._seats:
             if seat.child is None and time.monotonic() >= seat.backoff.not_before:
                 keep = {self._wake, self._lock, self._listener.fileno()}
-                seat.child = fork(self._life, keep, adopt=False)
+                seat.child = fork(self._life, keep)
                 seat.relay = Relay(seat.child.output, "api", self._output)
                 seat.started = time.monotonic()
                 watch.add(seat.child, seat.relay)
@@ -69,6 +69,10 @@ class Apis:
                 seat.child.reap()
                 seat.child = seat.relay = None
 
+    def restart(self) -> None:
+        """End them in good order, so that `keep` forks new ones. The socket stays open: callers wait, none is refused."""
+        self._signal(signal.SIGTERM)
+
     def stop(self, watch: Watch, deadline: float) -> None:
         """End them in good order, and by SIGKILL at `deadline` (time.monotonic); returns when all are collected."""
         self._signal(signal.SIGTERM)
@@ -77,6 +81,11 @@ class Apis:
             if time.monotonic() >= deadline:
                 self._signal(signal.SIGKILL)
             self.notice_exits(watch)
+
+    @property
+    def pids(self) -> set[int]:
+        """Those that live."""
+        return {seat.child.pid for seat in self._seats if seat.child is not None}
 
     @property
     def retry_at(self) -> list[float]:

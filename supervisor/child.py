@@ -63,17 +63,17 @@ class Child:
             self.pidfd = None
 
 
-def fork(main: Callable[[], int], keep: Iterable[int], *, adopt: bool) -> Child:
+def fork(main: Callable[[], int], keep: Iterable[int]) -> Child:
     """Fork a child that runs `main` and exits with what it returns.
 
-    It keeps only the descriptors in `keep` beside 0, 1 and 2; its output goes into `Child.output`. `adopt` makes it
-    the parent of its orphaned descendants. Call it from the main thread only.
+    It keeps only the descriptors in `keep` beside 0, 1 and 2; its output goes into `Child.output`. It becomes the
+    parent of its orphaned descendants. Call it from the main thread only.
     """
     read, write = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _be_child(main, parent, write, {*keep}, adopt)
+        _be_child(main, parent, write, {*keep})
     os.close(write)
     os.set_blocking(read, False)
     return Child(pid, _pidfd(pid), read)
@@ -86,7 +86,7 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
-def _be_child(main: Callable[[], int], parent: int, output: int, keep: set[int], adopt: bool) -> None:
+def _be_child(main: Callable[[], int], parent: int, output: int, keep: set[int]) -> None:
     """A child's first acts, in an order that matters, then its life. Never returns."""
     code = 1
     try:
@@ -95,8 +95,7 @@ def _be_child(main: Callable[[], int], parent: int, output: int, keep: set[int],
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         kernel.die_with_parent(parent)
-        if adopt:
-            kernel.adopt_orphans()
+        kernel.adopt_orphans()
         os.setpgid(0, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)

@@ -24,6 +24,8 @@ from .link import Link
 from .pool_lock import PoolLock
 from .settings import PoolSettings
 
+#: Seconds in which somebody who has just taken the lock may register: no lease under it means nothing before.
+SIBLING_GRACE = 3.0
 #: Seconds between two attempts while the database answers, but refuses.
 PAUSE = 0.5
 
@@ -42,7 +44,9 @@ class Incarnation:
         self._registered = False
         self._renew_at = 0.0
         self._not_before = 0.0
-        self._told_waiting = 0.0
+        self._tell_waiting_at = 0.0
+        self._sweep_at = 0.0
+        self._made = time.monotonic()
 
     def begin(self, *, inherit: bool) -> bool:
         """Take the next steps towards a pool that may work; True once all are committed.
@@ -96,13 +100,33 @@ class Incarnation:
             return True
         return self._link.try_call(lambda connection: pool.end_incarnation(connection, self.id) or True) is not None
 
+    def sweep_if_due(self) -> None:
+        """End the incarnations that are lost by the database's clock, and settle what they held."""
+        if time.monotonic() < self._sweep_at:
+            return
+        self._sweep_at = time.monotonic() + self._settings.renew_every
+        swept = self._link.try_call(lambda connection: recover.sweep(connection, self.id))
+        for incarnation in swept[0] if swept else []:
+            events.emit("a lost incarnation was swept", incarnation=str(incarnation))
+        for task in swept[1] if swept else []:
+            events.emit("a lost worker's task was settled", task=str(task.id), state=str(task.state), proof="lease")
+
     def _take_lock(self) -> bool:
         if self._lock.held or self._lock.take():
             return True
-        if time.monotonic() >= self._told_waiting:
-            self._told_waiting = time.monotonic() + 10
-            events.emit("waiting for the previous pool's processes to end", lock=str(self._lock.path))
-        return False
+        if time.monotonic() >= self._tell_waiting_at:
+            self._tell_waiting_at = time.monotonic() + 10
+            holders = ", ".join(self._lock.holders()) or "nobody that can be seen from here"
+            events.emit("waiting for the previous pool's processes to end", lock=str(self._lock.path), held_by=holders)
+        if time.monotonic() < self._made + SIBLING_GRACE:
+            return False
+        left = self._link.call(lambda c: pool.lease_left(c, self._settings.name, self._lock.identity()))
+        if left is not None and left > 0:
+            return False
+        # Whoever holds it has no lease under it any more, and may hold it for ever. What is lost is swept by lease.
+        self._lock.replace()
+        events.emit("going on under a new pool lock; the old one is still held", lock=str(self._lock.path))
+        return True
 
     def _register(self) -> None:
         if self._registered:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import resource
 import signal
 from dataclasses import dataclass
 
@@ -98,9 +97,12 @@ def _usage(pid: int) -> tuple[float | None, int | None]:
     return round(seconds, 6), int(usage.maxrss)
 
 
-def allowed_descriptors() -> int:
-    """How many descriptors this process may have open."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+def file_system(fd: int) -> int:
+    """The magic number of the file system that an open file lies on (statfs(2), f_type)."""
+    buffer = ctypes.create_string_buffer(256)
+    if _libc.fstatfs(fd, buffer) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
 
 
 def _prctl(option: int, value: int) -> None:

@@ -18,9 +18,11 @@ from ..runtime import events
 from ..runtime.blackbox import Header, PoolMemory
 from ..runtime.errors import SchemaMismatch
 from ..runtime.store import pool
+from . import kernel
 from .apis import Apis
 from .incarnation import Incarnation
 from .link import Link
+from .notify import Notify
 from .output import Output
 from .pool_lock import PoolLock
 from .recovery import Recovery
@@ -46,7 +48,7 @@ class Supervisor:
         output = Output()
         self._settings = settings
         self._tell = tell or output.write
-        self._memory = PoolMemory(settings.workers)
+        self._memory = PoolMemory(settings.workers + 1)  # one seat more, for reloading
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._report = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = PoolLock(settings.runtime_dir / f"{settings.name}.pool")
@@ -60,12 +62,14 @@ class Supervisor:
         self._ever_ready = False
         self._promote_at = 0.0
         self._stopping = Stopping(settings.drain_timeout)
+        self._notify = Notify(settings.notify_socket, settings.watchdog)
 
     def run(self) -> int:
         """Supervise until told to stop. Returns 0 when everything is settled, 1 when a recovery is not committed.
 
         Raises SchemaMismatch when the database has another version's schema; nothing was claimed then.
         """
+        kernel.adopt_orphans()
         self._signals = Signals()
         self._watch = Watch(self._signals.fd, self._report)
         try:
@@ -79,7 +83,7 @@ class Supervisor:
     def _go_round(self) -> None:
         self._hear_signals()
         self._notice_exits()
-        self._recovery.settle(self._link)
+        self._recovery.settle(self._link, self._workers.pids | self._apis.pids)
         self._apis.keep(self._watch)
         self._take_part()
         self._promote()
@@ -91,10 +95,18 @@ class Supervisor:
 
     def _hear_signals(self) -> None:
         for number in self._signals.arrived():
-            if number in (signal.SIGTERM, signal.SIGINT) and self._stopping.told():
+            if number == signal.SIGHUP:
+                self._reload()
+            elif self._stopping.told():
+                self._notify.once("STOPPING=1")
                 self._workers.ask_to_drain()
         if self._stopping.out_of_patience:
             self._workers.kill("shutdown")
+
+    def _reload(self) -> None:
+        if self._incarnation.begun and not self._stopping.told_to:
+            self._workers.reload()
+            self._apis.restart()
 
     def _notice_exits(self) -> None:
         for death in self._workers.notice_exits(self._watch):
@@ -104,13 +116,22 @@ class Supervisor:
     def _take_part(self) -> None:
         """Be an incarnation with a valid lease; become one when there is none and nothing of a former one is left."""
         if self._incarnation.begun:
-            if not self._incarnation.renew_if_due(self._workers.request_cancel):
+            if self._incarnation.renew_if_due(self._workers.request_cancel):
+                self._incarnation.sweep_if_due()
+            else:
                 self._forsake()
         elif not self._stopping.told_to and not self._unsettled:
             if self._former is not None and self._former.end():
                 self._former = None
             self._incarnation.begin(inherit=self._first)
             self._first = self._first and not self._incarnation.begun
+            self._share_new_lock()
+
+    def _share_new_lock(self) -> None:
+        """The api children were forked before the lock was taken; they share it unless it is another file now."""
+        if self._lock.replaced:
+            self._lock.replaced = False
+            self._apis.restart()
 
     def _forsake(self) -> None:
         """The lease is lost: nobody of ours may go on. Kill, settle by exit proof, come back as a new incarnation."""
@@ -134,6 +155,9 @@ class Supervisor:
         trusted_until = self._incarnation.lease.trusted_until if self._incarnation.begun else 0
         told_to_stop = self._stopping.told_to
         self._memory.write_header(Header(self._incarnation.begun, self._ever_ready, told_to_stop, trusted_until))
+        if self._ever_ready:
+            self._notify.once("READY=1")
+        self._notify.alive()
 
     # --- what they need
 
@@ -147,13 +171,12 @@ class Supervisor:
 
     def _next_due(self) -> float:
         now = time.monotonic()
-        due = [now + 1.0, *self._stopping.due]
+        due = [now + 1.0, *self._stopping.due, *self._notify.due]
         if self._incarnation.begun:
             due += [self._promote_at, self._incarnation.renew_at]
         elif not self._stopping.told_to:
             due.append(now + 0.05)
-        if len(self._recovery):
-            due.append(max(self._link.retry_at, now + 0.02))
+        due += self._recovery.due(self._link)
         later = [*self._workers.due, *self._apis.retry_at]
         return min(due + [at for at in later if at > now])
 

@@ -1,27 +1,31 @@
-"""Deaths that the kernel has confirmed, and their recovery: committed first, reaped afterwards.
+"""Deaths that the kernel has confirmed, and their recovery: committed first, collected afterwards.
 
 A death stays in the list until its recovery is committed, however long the database is away. Until then its zombie is
-kept: nobody else can get its pid, and the proof can be shown again.
+kept: nobody else can get its pid, and the proof can be shown again. What it left behind is killed before.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
 from ..runtime import events
-from ..runtime.blackbox import Box, Phase
+from ..runtime.blackbox import Box
 from ..runtime.db import Connection
 from ..runtime.errors import StoreError
-from ..runtime.model import Cause, ExitProof, Settled
+from ..runtime.model import JSON, Cause, ExitProof, Settled
 from ..runtime.store import recover
+from . import descendants
 from .child import Child
 from .kernel import Exit
 from .link import Link
 
 #: Seconds between two attempts while the database does not answer, or refuses.
 PAUSE = 0.2
+#: Seconds after which a recovery no longer waits for descendants that will not die.
+PATIENCE = 5.0
 
 
 @dataclass(slots=True)
@@ -34,22 +38,19 @@ class Death:
     box: Box | None
     cause: Cause = "worker_died"
     noticed: float = 0.0
+    senders_gone: bool = True
     told: bool = False
 
     @property
     def proof(self) -> ExitProof:
-        evidence = {
+        evidence: dict[str, JSON] = {
             "core_dumped": self.exit.core_dumped,
             "cpu_seconds": self.exit.cpu_seconds,
             "max_rss_kib": self.exit.max_rss_kib,
+            "senders_gone": self.senders_gone,
         }
         phase = self.box.phase.name.lower() if self.box is not None and self.box.slot == self.slot else None
-        return ExitProof(self.exit.signal, self.exit.code, self.cause, phase, dict(evidence))
-
-    @property
-    def held_something(self) -> bool:
-        """Whether the black box says it may have held a task; only for the log."""
-        return self.box is not None and self.box.phase in (Phase.HANDLING, Phase.FINISHING)
+        return ExitProof(self.exit.signal, self.exit.code, self.cause, phase, evidence)
 
 
 class Recovery:
@@ -62,31 +63,58 @@ class Recovery:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def pids(self) -> set[int]:
+        """The zombies that are kept."""
+        return {death.child.pid for death in self._open}
+
     def add(self, death: Death) -> None:
         """Note a death. What is left of its process group is killed while the zombie pins the group's number."""
         death.child.kill_group()
         death.noticed = time.monotonic()
         self._open.append(death)
 
-    def settle(self, link: Link) -> None:
-        """Recover and reap every death in the list; what the database does not answer for stays in it."""
+    def settle(self, link: Link, living: Collection[int]) -> None:
+        """Recover and collect every death in the list; what the database does not answer for stays in it.
+
+        `living` are the pids of our living children: all other children of ours were left behind by the dead.
+        """
+        if not self._open or not self._left_behind_are_gone(living):
+            return
         while self._open and time.monotonic() >= self._not_before:
             death = self._open[0]
-            try:
-                settled = link.call(lambda connection, death=death: _recover(connection, death))  # type: ignore[misc]
-            except StoreError as error:
-                self._not_before = time.monotonic() + PAUSE
-                if not death.told:
-                    death.told = True
-                    events.emit("a death is not settled yet", pid=death.child.pid, error=str(error))
+            settled = self._recover(link, death)
+            if settled is None:
                 return
             self._open.pop(0)
             death.child.reap()
             _tell(death, settled)
 
+    def due(self, link: Link) -> list[float]:
+        """When (time.monotonic) the next attempt may be made."""
+        return [max(self._not_before, link.retry_at, time.monotonic() + 0.01)] if self._open else []
 
-def _recover(connection: Connection, death: Death) -> list[Settled]:
-    return recover.recover_worker(connection, death.slot, death.proof)
+    def _left_behind_are_gone(self, living: Collection[int]) -> bool:
+        """Kill what the dead left behind; True when it is gone, or has had its time and the deaths say so."""
+        if descendants.kill_strangers({*living, *self.pids}) == 0:
+            return True
+        overdue = [death for death in self._open if time.monotonic() - death.noticed >= PATIENCE]
+        for death in overdue:
+            death.senders_gone = False
+        return len(overdue) == len(self._open)
+
+    def _recover(self, link: Link, death: Death) -> list[Settled] | None:
+        def recover_it(connection: Connection) -> list[Settled]:
+            return recover.recover_worker(connection, death.slot, death.proof)
+
+        try:
+            return link.call(recover_it)
+        except StoreError as error:
+            self._not_before = time.monotonic() + PAUSE
+            if not death.told:
+                death.told = True
+                events.emit("a death is not settled yet", pid=death.child.pid, error=str(error))
+            return None
 
 
 def _tell(death: Death, settled: list[Settled]) -> None:

@@ -15,6 +15,8 @@ from .output import Output, Relay
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 30.0
+#: Three deaths in a row, each within this many seconds of being ready, count like deaths before it.
+SOON = 1.0
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class WorkerSeat:
     relay: Relay | None = None
     slot: UUID = field(default_factory=uuid4)
     ready: bool = False
+    ready_at: float = 0.0
+    crashes: int = 0
     cause: Cause = "worker_died"
     backoff: Backoff = field(default_factory=Backoff)
 
@@ -54,6 +58,7 @@ class WorkerSeat:
         """Make it free for the next worker: a new slot id, no drain, an empty black box."""
         self.slot, self.ready, self.cause = uuid4(), False, "worker_died"
         self.memory.drain = False
+        self.memory.problem = ""
         _empty(self.control)
         self.memory.write_box(Phase.STARTING, self.slot, 0)
 
@@ -73,13 +78,30 @@ class WorkerSeat:
 
     def leave(self, exit: Exit) -> None:
         """The worker has ended."""
-        if not self.ready:
-            self.backoff.failed()
+        self._judge(exit)
         if self.relay is not None:
             self.relay.close()
         self.child, self.relay = None, None
         exits = self.memory.read_seat().exits + 1
-        self.memory.write_seat(Seat(Seating.EMPTY, 0, time.time_ns(), exits, str(exit)))
+        problem = self.memory.problem
+        said = f"{exit}: {problem}" if problem else str(exit)
+        self.memory.write_seat(Seat(Seating.EMPTY, 0, time.time_ns(), exits, said))
+
+    def mark_spare(self) -> None:
+        """Nobody is missing in it."""
+        seat = self.memory.read_seat()
+        self.memory.write_seat(Seat(Seating.SPARE, 0, seat.since, seat.exits, seat.last_exit))
+
+    def _judge(self, exit: Exit) -> None:
+        """Whether the next one has to wait. A SIGKILL after it was ready came from outside, and is no crash loop."""
+        if not self.ready:
+            self.backoff.failed()
+        elif exit.signal == "SIGKILL" or time.monotonic() - self.ready_at >= SOON:
+            self.crashes = 0
+        else:
+            self.crashes += 1
+            if self.crashes >= 3:
+                self.backoff.failed()
 
     def starting_for(self) -> float:
         """Seconds since it began to import the application; 0 once it has, or waits for the database."""
@@ -95,7 +117,9 @@ class WorkerSeat:
             return False
         self.ready = box.phase in (Phase.IDLE, Phase.HANDLING, Phase.FINISHING)
         if self.ready:
-            self.backoff.succeeded()
+            self.ready_at = time.monotonic()
+            if not self.crashes:
+                self.backoff.succeeded()
         return self.ready
 
 

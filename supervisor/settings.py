@@ -28,6 +28,9 @@ class PoolSettings:
     drain_timeout: float = 30.0
     start_timeout: float = 30.0
     api_processes: int = 1
+    #: The service manager's socket and its watchdog limit; None without one.
+    notify_socket: str | None = None
+    watchdog: float | None = None
 
 
 #: The api child's whole life: it serves on this socket until SIGTERM, reads the pool's memory, and wakes idle workers

@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Iterable
 
-LISTENED = (signal.SIGTERM, signal.SIGINT)
+LISTENED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _ignore_here(number: int, frame: object) -> None:

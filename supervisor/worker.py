@@ -219,6 +219,7 @@ class Worker:
         try:
             self._app = loading.load(self._settings.app, self._settings.app_dir)
         except AppNotLoaded as error:
+            self._post.memory.problem = str(error)
             raise MustExit(EXIT_APP_NOT_LOADED, str(error)) from error
 
     def _register(self) -> None:

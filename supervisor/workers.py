@@ -13,6 +13,7 @@ from ..runtime.model import Cause
 from .child import fork
 from .output import Output
 from .recovery import Death
+from .reload import Reload
 from .seats import WorkerSeat
 from .settings import PoolSettings
 from .timeouts import Overrun
@@ -36,15 +37,22 @@ class Workers:
             WorkerSeat(number, memory, os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
             for number, memory in enumerate(memory.seats, 1)
         ]
+        self._reload = Reload(self._seats[-1])
 
     def keep(self, watch: Watch, incarnation: UUID) -> None:
         """Fork those that are missing and may be forked."""
+        self._reload.step()
         for seat in self._seats:
-            if seat.child is None and time.monotonic() >= seat.backoff.not_before:
+            missing = self._reload.wants_candidate if seat is self._reload.spare else seat.child is None
+            if missing and time.monotonic() >= seat.backoff.not_before:
                 self._fork(seat, incarnation)
                 assert seat.child is not None
                 assert seat.relay is not None
                 watch.add(seat.child, seat.relay)
+
+    def reload(self) -> None:
+        """Replace them one by one with freshly imported code; the old ones stay if it cannot be imported."""
+        self._reload.begin(self._seats)
 
     def notice_exits(self, watch: Watch) -> list[Death]:
         """The workers that have ended since the last call: confirmed by the kernel, not yet collected."""
@@ -54,7 +62,10 @@ class Workers:
                 watch.forget(seat.child)
                 deaths.append(Death(seat.child, seat.slot, exit, seat.memory.read_box(), seat.cause))
                 events.emit("a worker ended", worker=seat.number, pid=seat.child.pid, exit=str(exit), ready=seat.ready)
+                self._reload.noticed_exit(seat)
                 seat.leave(exit)
+                if seat is self._reload.spare:
+                    seat.mark_spare()
         return deaths
 
     def notice_ready(self) -> bool:
@@ -91,6 +102,11 @@ class Workers:
                 seat.memory.request_cancel(box.task, box.fence)
 
     @property
+    def pids(self) -> set[int]:
+        """Those that live."""
+        return {seat.child.pid for seat in self._seats if seat.child is not None}
+
+    @property
     def alive(self) -> int:
         """How many there are."""
         return sum(seat.child is not None for seat in self._seats)
@@ -105,4 +121,4 @@ class Workers:
         seat.prepare()
         post = Post(seat.number, seat.slot, incarnation, seat.memory, self._wake, seat.control, self._report)
         keep = {self._wake, seat.control, self._report, self._lock}
-        seat.sit(fork(lambda: main(self._settings, post), keep, adopt=True), self._output)
+        seat.sit(fork(lambda: main(self._settings, post), keep), self._output)

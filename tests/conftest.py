@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db, dsn
 from deadsure.runtime.store import migrate
 from kit import postgres
+from kit.api import Api
+from kit.api import running as api_running
 from kit.pool import Pool, new_runtime_dir
 from kit.store import Store
 
@@ -55,6 +59,23 @@ def new_pool(database: db.Settings) -> Iterator[Callable[..., Pool]]:
     for pool in made:
         pool.close()
         shutil.rmtree(pool.runtime_dir, ignore_errors=True)
+
+
+@pytest.fixture
+def new_api(store: Store, tmp_path: Path) -> Iterator[Callable[..., Api]]:
+    """Makes api children with these settings on the test's database, in which the kit's kinds are registered."""
+    with ExitStack() as running:
+
+        def make(database: db.Settings | str = store.settings, **settings: Any) -> Api:
+            return running.enter_context(api_running(database, tmp_path, **settings))
+
+        yield make
+
+
+@pytest.fixture
+def api(new_api: Callable[..., Api]) -> Api:
+    """One api child with the default settings, and a pool that has been ready."""
+    return new_api()
 
 
 @pytest.hookimpl(wrapper=True)

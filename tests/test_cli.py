@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.cli.main import COMMANDS
 from deadsure.runtime import db, dsn, events
 from kit import postgres
-from kit.command import deadsure
+from kit.command import deadsure, environment
 from kit.pool import dsn_text
 
 NOWHERE = {"DEADSURE_DATABASE_DSN": "postgresql://app:s3cret@127.0.0.1:1/app"}
@@ -96,10 +98,24 @@ def test_an_unknown_variable_is_warned_of_and_no_more() -> None:
 def test_an_address_in_use_is_an_error_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
-        run_dir = tmp_path / "run"
-        done = deadsure("serve", "--app", "a:b", "--bind", bind, env={**NOWHERE, "DEADSURE_POOL_RUNTIME_DIR": str(run_dir)})
+        env = {**NOWHERE, "DEADSURE_POOL_RUNTIME_DIR": str(tmp_path / "run")}
+        done = deadsure("serve", "--app", "a:b", "--bind", bind, env=env)
     assert done.returncode == 1
     assert f"cannot listen on {bind}: Address already in use; nothing was started" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = f"{sys.executable} -m deadsure migrate --sql | true"
+    done = subprocess.run(
+        command, shell=True, env=environment(), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr == ""
+
+
+def test_characters_that_the_terminal_lacks_are_escaped() -> None:
+    done = deadsure("list", "--url", "http://127.0.0.1:1/größe", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 69
+    assert "gr\\xf6\\xdfe" in done.stderr
 
 
 # --- migrate

@@ -57,7 +57,7 @@ def server() -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(raw)
 
-        do_GET = do_POST = _answer
+        do_GET = do_POST = _answer  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             pass
@@ -70,8 +70,9 @@ def server() -> Iterator[Server]:
 
 
 def task(state: str = "queued", **more: object) -> dict[str, object]:
-    base = {"id": ID, "kind": "noop", "queue": "default", "state": state, "payload": {}, "result": None}
-    return {**base, "attempts": 0, "max_attempts": 1, "cancel_requested": False, "created_at": "2026-11-30T10:00:00Z", **more}
+    text = '{"queue": "default", "payload": {}, "result": null, "attempts": 0, "max_attempts": 1, "fence": 0}'
+    flags = {"cancel_requested": False, "created_at": "2026-11-30T10:00:00Z"}
+    return {"id": ID, "kind": "noop", "state": state, **json.loads(text), **flags, **more}
 
 
 def problem(status: int, detail: str, **more: object) -> tuple[int, dict[str, object]]:
@@ -87,6 +88,11 @@ def test_submit_prints_the_id_and_sends_the_payloads_own_text(server: Server) ->
     assert request.body == '{"kind": "noop", "payload": {"n": 1e400, "a": 1, "a": 2.50}}'
     assert (request.headers["content-type"], request.headers["idempotency-key"]) == ("application/json", "k1")
     assert "authorization" not in request.headers
+
+
+def test_what_the_terminal_lacks_is_escaped(server: Server) -> None:
+    server.answers = [(200, task("succeeded", result={"x": "ü"}))]
+    assert '{"x": "\\xfc"}' in deadsure("show", ID, "--url", server.url, env={"PYTHONIOENCODING": "ascii"}).stdout
 
 
 def test_submit_reads_a_payload_from_its_input(server: Server) -> None:
@@ -197,8 +203,8 @@ def test_no_server_is_69_and_nothing_was_sent() -> None:
 def test_the_token_comes_from_its_file(server: Server, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t0ken\n")
     server.answers = [(200, task())]
-    env = {"DEADSURE_URL": server.url, "DEADSURE_TOKEN_FILE": str(tmp_path / "token"), "http_proxy": "http://127.0.0.1:1"}
-    assert deadsure("show", ID, env=env).returncode == 0
+    env = {"DEADSURE_URL": server.url, "DEADSURE_TOKEN_FILE": str(tmp_path / "token")}
+    assert deadsure("show", ID, env={**env, "http_proxy": "http://127.0.0.1:1"}).returncode == 0
     assert server.requests[0].headers["authorization"] == "Bearer t0ken"
 
 

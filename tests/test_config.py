@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     for name in list(os.environ):
         if name.startswith(("DEADSURE_", "XDG_", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY")):
             monkeypatch.delenv(name)
@@ -136,7 +136,8 @@ def test_a_mistake_in_an_option_is_the_callers(place: Place) -> None:
 def test_an_unknown_variable_is_warned_of_without_its_value(place: Place) -> None:
     place.variables(DEADSURE_POOL_WORKER="s3cret", DEADSURE_URL="http://x:1")
     [warning] = config.unknown_variables()
-    assert warning == "the variable DEADSURE_POOL_WORKER is not known and is ignored; did you mean DEADSURE_POOL_WORKERS?"
+    assert warning.startswith("the variable DEADSURE_POOL_WORKER is not known and is ignored; did you mean")
+    assert warning.endswith("DEADSURE_POOL_WORKERS?")
 
 
 def test_relative_paths_are_seen_from_the_file_or_from_here(place: Place, tmp_path: Path) -> None:
@@ -151,7 +152,8 @@ def test_relative_paths_are_seen_from_the_file_or_from_here(place: Place, tmp_pa
 def test_the_example_shows_every_key_with_its_default() -> None:
     text = (ROOT / "examples" / "deadsure.toml").read_text()
     found = config.load(str(ROOT / "examples" / "deadsure.toml"))
-    assert (found.pool, found.http, found.log, found.drills) == (config.Pool(), config.Http(), config.Log(), config.Drills())
+    assert (found.pool, found.http) == (config.Pool(), config.Http())
+    assert (found.log, found.drills) == (config.Log(), config.Drills())
     missing = [key for key in config.KEYS if not re.search(rf"^(# )?{key.rpartition('.')[2]} = ", text, re.MULTILINE)]
     assert missing == []
 
@@ -159,7 +161,9 @@ def test_the_example_shows_every_key_with_its_default() -> None:
 # --- secrets
 
 
-@pytest.mark.parametrize(("content", "secret"), [("pw\n", "pw"), ("pw\r\n", "pw"), (" p w \n\n", " p w \n"), ("pw", "pw")])
+@pytest.mark.parametrize(
+    ("content", "secret"), [("pw\n", "pw"), ("pw\r\n", "pw"), (" p w \n\n", " p w \n"), ("pw", "pw")]
+)
 def test_one_newline_at_the_end_is_not_of_the_secret(tmp_path: Path, content: str, secret: str) -> None:
     (tmp_path / "s").write_bytes(content.encode())
     assert read_secret(tmp_path / "s") == secret
@@ -219,16 +223,20 @@ def test_with_tokens_any_address_will_do(place: Place, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "address"),
-    [("127.0.0.1:80", Address("127.0.0.1", 80)), ("[::1]:0", Address("::1", 0)), ("localhost:1", Address("127.0.0.1", 1))],
+    [
+        ("127.0.0.1:80", Address("127.0.0.1", 80)),
+        ("[::1]:0", Address("::1", 0)),
+        ("localhost:1", Address("127.0.0.1", 1)),
+    ],
 )
 def test_an_address_is_numeric(text: str, address: Address) -> None:
     assert parse_address(text) == address
     assert parse_address(str(address)) == address
 
 
-@pytest.mark.parametrize("text", ["", ":80", "80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "[::1", "1.2.3:80", "[]:80"])
+@pytest.mark.parametrize("text", ["", ":80", "80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "[::1", "1.2:80", "[]:80"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected ADDRESS:PORT|is not a number"):
+    with pytest.raises(ValueError, match=r"expected ADDRESS:PORT|is not a number"):
         parse_address(text)
 
 

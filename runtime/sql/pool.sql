@@ -26,6 +26,13 @@ update deadsure.incarnations i set ended_at = clock_timestamp(), ended_by = 'exi
    and not exists (select 1 from deadsure.slots s where s.incarnation = i.incarnation and not s.ended)
 returning i.incarnation;
 
+-- name: lease_left
+-- Seconds that the last lease under this lock file still has; negative once it is over. Null: no incarnation under it
+-- is open.
+select cast(extract(epoch from max(i.lease_until) - clock_timestamp()) as double precision)
+  from deadsure.incarnations i
+ where i.ended_at is null and i.pool = cast(:pool as text) and i.lock_id = cast(:lock_id as uuid);
+
 -- name: register_slot
 -- A forked worker's row, only under an incarnation that has not ended. May be repeated with the same id, should the
 -- answer have been lost. No row: the incarnation has ended, the worker must exit.

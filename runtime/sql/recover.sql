@@ -15,6 +15,18 @@ update deadsure.incarnations i set ended_at = clock_timestamp(), ended_by = 'poo
    and i.boot_id = cast(:boot_id as text) and i.incarnation <> cast(:incarnation as uuid)
 returning i.incarnation;
 
+-- name: end_expired_incarnations
+-- Ends the incarnations whose lease is over, by the database's clock at this very write. One that is being renewed or
+-- swept by somebody else is left alone. No row: nobody is lost.
+with lost as (
+  select i.incarnation from deadsure.incarnations i
+   where i.ended_at is null and i.lease_until < clock_timestamp() and i.incarnation <> cast(:incarnation as uuid)
+   order by i.incarnation for update skip locked
+)
+update deadsure.incarnations i set ended_at = clock_timestamp(), ended_by = 'lease'
+  from lost l where i.incarnation = l.incarnation and i.lease_until < clock_timestamp()
+returning i.incarnation;
+
 -- name: slots_of
 -- The slots of these incarnations that have not ended.
 select s.slot from deadsure.slots s where s.incarnation = any(cast(:incarnations as uuid[])) and not s.ended;

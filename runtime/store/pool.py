@@ -11,6 +11,7 @@ from ..model import Kind, LockIdentity, Slot
 
 _REGISTER = sql.statement("register_incarnation")
 _RENEW = sql.statement("renew_lease")
+_LEFT = sql.statement("lease_left")
 _END = sql.statement("end_incarnation")
 _SLOT = sql.statement("register_slot")
 _KIND = sql.statement("register_kind")
@@ -49,6 +50,12 @@ def renew(connection: Connection, incarnation: UUID, tokens: Iterable[int], next
     """Prolong the lease if it shows one of `tokens`. False: refused, this incarnation has ended or was cloned."""
     rows = connection.run(_RENEW, incarnation=incarnation, tokens=list(tokens), next_token=next_token, lease=lease)
     return bool(rows)
+
+
+def lease_left(connection: Connection, pool: str, lock: LockIdentity) -> float | None:
+    """Seconds until the last lease under this lock file is over, negative afterwards; None when none is open."""
+    found: float | None = connection.run(_LEFT, pool=pool, lock_id=lock.id)[0][0]
+    return found
 
 
 def end_incarnation(connection: Connection, incarnation: UUID) -> bool:

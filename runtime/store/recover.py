@@ -16,11 +16,12 @@ from uuid import UUID
 
 from .. import sql
 from ..db import Connection
-from ..model import ExitProof, LockProof, Settled
+from ..model import ExitProof, LeaseProof, LockProof, Proof, Settled
 from ..states import State
 
 _END_SLOTS = sql.statement("end_slots")
 _END_BY_LOCK = sql.statement("end_incarnations_by_lock")
+_END_EXPIRED = sql.statement("end_expired_incarnations")
 _SLOTS_OF = sql.statement("slots_of")
 _SETTLE = sql.statement("settle")
 
@@ -50,16 +51,30 @@ def recover_pool(connection: Connection, pool: str, incarnation: UUID, proof: Lo
         return _settle(connection, slots, proof)
 
 
-def _settle(connection: Connection, slots: Iterable[UUID], proof: ExitProof | LockProof) -> list[Settled]:
-    exit_proof = proof if isinstance(proof, ExitProof) else None
+def sweep(connection: Connection, myself: UUID) -> tuple[list[UUID], list[Settled]]:
+    """End every incarnation but mine whose lease is over by the database's clock, and settle what it held.
+
+    Returns the incarnations that were ended, and their tasks.
+    """
+    with connection.transaction():
+        ended = [row[0] for row in connection.run(_END_EXPIRED, incarnation=myself)]
+        if not ended:
+            return [], []
+        slots = [row[0] for row in connection.run(_SLOTS_OF, incarnations=ended)]
+        connection.run(_END_SLOTS, slots=slots)
+        return ended, _settle(connection, slots, LeaseProof())
+
+
+def _settle(connection: Connection, slots: Iterable[UUID], proof: Proof) -> list[Settled]:
+    exit_proof = proof if isinstance(proof, ExitProof) else None  # the others know no single process
     rows = connection.run(
         _SETTLE,
         slots=list(slots),
         reason=proof.reason,
-        cause=exit_proof.cause if exit_proof else "worker_died",
-        proof="exit" if exit_proof else "pool_lock",
-        signal=exit_proof and exit_proof.signal,
-        phase=exit_proof and exit_proof.phase,
+        cause=proof.cause,
+        proof=proof.name,
+        signal=exit_proof.signal if exit_proof else None,
+        phase=exit_proof.phase if exit_proof else None,
         evidence=json.dumps(exit_proof.evidence if exit_proof else {}),
     )
     return [Settled(id, kind, State(state), fence, attempts) for id, kind, state, fence, attempts in rows]

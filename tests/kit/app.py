@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,29 @@ async def asynchronous(payload: dict[str, Any]) -> str:
 @app.task("return", on_death="fail")
 def returns(payload: dict[str, Any]) -> Any:
     return {"nul": "a\x00b", "surrogate": "\ud800", "nan": float("nan"), "none": None, "object": object()}[payload["what"]]
+
+
+def _grandchildren(pids: str, count: int, life: str) -> None:
+    """Start processes in sessions of their own, and write down their pids."""
+    started = [subprocess.Popen(["sh", "-c", life], start_new_session=True) for _ in range(count)]
+    Path(f"{pids}.new").write_text(" ".join(str(p.pid) for p in started))
+    Path(f"{pids}.new").rename(pids)
+
+
+@app.task("leave.behind", on_death="fail")
+def leaves_behind(payload: dict[str, Any]) -> None:
+    _grandchildren(payload["pids"], 2, f"sleep 1; echo late > {payload['file']}")
+    time.sleep(60)
+
+
+@app.task("orphan", on_death="fail")
+def orphan(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    middle = os.fork()
+    if middle == 0:
+        _grandchildren(payload["pids"], 1, "sleep 60")
+        os._exit(0)
+    os.waitpid(middle, 0)
+    return _block(payload, context)
 
 
 @app.task("print", on_death="fail")

@@ -44,6 +44,7 @@ class Pool:
     workers: int = 1
     options: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
+    environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     _pids: set[int] = field(default_factory=set)
 
@@ -53,7 +54,8 @@ class Pool:
         path = self.runtime_dir / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start(self, *, ready: bool = True) -> Pool:
+    def start(self, *, ready: bool = True, output: int | None = None) -> Pool:
+        """Start it, into the log or into the descriptor `output`; wait until it is ready."""
         environment = dict(os.environ) | {
             "PYTHONPATH": f"{SOURCE}:{ROOT / 'tests'}",
             "DEADSURE_DATABASE_DSN": dsn_text(self.database),
@@ -63,9 +65,11 @@ class Pool:
             "DEADSURE_APP": self.app,
             **{f"DEADSURE_{name}": value for name, value in self.options.items()},
         }
+        environment |= self.environment
         with (self.runtime_dir / "log").open("ab") as log:
             command = [sys.executable, "-m", "deadsure", "serve"]
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, process_group=0)
+            out = log.fileno() if output is None else output
+            self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, process_group=0)
         if ready:
             wait_until(self.is_ready, "the pool is ready", 30)
         return self

@@ -70,6 +70,10 @@ class Store:
         submit.submit(self.connection, [submit.Submission(made, kind, payload, **fields)])  # type: ignore[arg-type]
         return made
 
+    def register(self, *names: str) -> None:
+        """Have further kinds registered, each with the defaults."""
+        pool.register_kinds(self.connection, [Kind(name) for name in names])
+
     def row(self, id: UUID) -> dict[str, object]:
         """The task's whole row, as a plain SELECT on another session sees it."""
         return self.query("select * from deadsure.tasks where id = :id", id=id)[0]

@@ -1,0 +1,239 @@
+"""What no client should send is answered with 4xx, stores nothing, and leaves the server as it was."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+from kit.api import Api, read
+from kit.pool import Answer
+from kit.store import Store
+
+
+def with_payload(payload: bytes) -> bytes:
+    return b'{"kind":"plain","payload":' + payload + b"}"
+
+
+BAD_JSON = {
+    "nested 20,000 deep": b"[" * 20000 + b"]" * 20000,
+    "nested 7,000 deep": b"[" * 7000 + b"]" * 7000,
+    "nested 101 deep": b"[" * 101 + b"]" * 101,
+    "a number of 4,301 digits": b"1" * 4301,
+    "NaN": b"NaN",
+    "1e400": b"1e400",
+    "1e131073": b"1e131073",
+    "1e-20000": b"1e-20000",
+    "a lone surrogate": b'"\\ud800"',
+    "NUL": b'{"a":"x\\u0000y"}',
+    "NUL in a name": b'{"a\\u0000":1}',
+    "not UTF-8": b'"\xff"',
+    "cut short": b'"abc',
+    "a trailing comma": b"[1,]",
+}
+
+BAD_BODIES = {
+    "nothing": b"",
+    "a byte order mark": b"\xef\xbb\xbf" + with_payload(b"{}"),
+    "null": b"null",
+    "a list": b"[]",
+    "deep by itself": b"[" * 20000,
+    "no kind": b'{"payload":{}}',
+    "no payload": b'{"kind":"plain"}',
+    "an unknown field": b'{"kind":"plain","payload":{},"retries":3}',
+}
+
+
+@pytest.mark.parametrize("body", [*map(with_payload, BAD_JSON.values()), *BAD_BODIES.values()], ids=[*BAD_JSON, *BAD_BODIES])
+def test_a_bad_body_is_refused_and_the_connection_goes_on(api: Api, store: Store, body: bytes) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
+    connection.request("POST", "/tasks", body, {"Content-Type": "application/json"})
+    assert read(connection.getresponse()).status in (400, 413, 422)
+    connection.request("POST", "/tasks", with_payload(b"{}"), {"Content-Type": "application/json"})
+    assert read(connection.getresponse()).status == 202
+    connection.close()
+    assert len(store.query("select id from deadsure.tasks")) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kind", 3),
+        ("kind", ""),
+        ("kind", "x" * 201),
+        ("kind", "pl\0ain"),
+        ("queue", ""),
+        ("queue", " default"),
+        ("queue", "a\nb"),
+        ("priority", 2**31),
+        ("priority", 1.5),
+        ("priority", "1"),
+        ("max_attempts", 0),
+        ("max_attempts", 2**40),
+        ("timeout", 0),
+        ("timeout", -1),
+        ("timeout", 1e12),
+        ("run_at", 0),
+        ("run_at", "2026-11-30T10:00:00"),
+        ("run_at", "2026-11-30 10:00:00Z"),
+        ("run_at", "2016-12-31T23:59:60Z"),
+        ("run_at", "2026-02-29T00:00:00Z"),
+        ("run_at", "2026-01-01T24:00:00Z"),
+        ("run_at", "infinity"),
+        ("run_at", "now"),
+        ("run_at", "12026-01-01T00:00:00Z"),
+        ("run_at", "0044-03-15T00:00:00Z BC"),
+        ("run_at", "0001-01-01T00:00:00+14:00"),
+        ("run_at", "9999-12-31T23:59:59-12:00"),
+        ("run_at", "2026-01-01T00:00:00+25:00"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_its_path(api: Api, store: Store, field: str, value: object) -> None:
+    answer = api.ask("POST", "/tasks", {"kind": "plain", "payload": {}, field: value})
+    assert answer.status == 422
+    assert f"`$.{field}`" in answer.body["detail"]
+    assert not store.query("select id from deadsure.tasks")
+
+
+def test_the_place_of_a_nul_is_named(api: Api) -> None:
+    answer = api.ask("POST", "/tasks", {"kind": "plain", "payload": {"a": [1, {"b": "x\0y"}]}})
+    assert answer.status == 422
+    assert "$.payload.a[1].b" in answer.body["detail"]
+
+
+@pytest.mark.parametrize("length", ["announced", "chunked"])
+def test_a_body_over_the_limit_is_refused_with_a_problem(new_api: Callable[..., Api], length: str) -> None:
+    api = new_api(max_body=1000)
+    body = b" " * 50_000
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
+    chunks = iter([body[:25_000], body[25_000:]])
+    connection.request("POST", "/tasks", body if length == "announced" else chunks, {"Content-Type": "application/json"})
+    assert read(connection.getresponse()).status == 413
+    connection.request("GET", "/livez")
+    assert read(connection.getresponse()).status == 200
+    connection.close()
+
+
+def test_a_huge_body_is_refused_and_its_connection_closed(new_api: Callable[..., Api]) -> None:
+    api = new_api(max_body=1000)
+    with api.connect() as connection:
+        connection.sendall(head("POST", "/tasks", "Content-Type: application/json", f"Content-Length: {2**40}"))
+        answer = read_from(connection)
+        assert answer.status == 413
+        assert answer.headers["Connection"] == "close"
+        assert until_closed(connection)
+
+
+@pytest.mark.parametrize("sent", ["nothing", "a byte now and then", "a chunk"])
+def test_a_body_that_does_not_come_is_given_up(new_api: Callable[..., Api], sent: str) -> None:
+    api = new_api(body_timeout=0.5)
+    framing = "Transfer-Encoding: chunked" if sent == "a chunk" else "Content-Length: 10"
+    with api.connect() as connection:
+        connection.sendall(head("POST", "/tasks", "Content-Type: application/json", framing))
+        if sent == "a chunk":
+            connection.sendall(b"1\r\n{\r\n")
+        if sent == "a byte now and then":
+            connection.sendall(b"{")
+        assert read_from(connection).status == 408
+        assert until_closed(connection)
+
+
+def test_silent_bodies_take_nothing_from_the_others(api: Api) -> None:
+    silent = [api.connect() for _ in range(300)]
+    for connection in silent:
+        connection.sendall(head("POST", "/tasks", "Content-Type: application/json", "Content-Length: 10"))
+    for _ in range(5):
+        began = time.monotonic()
+        api.submit()
+        assert time.monotonic() - began < 5
+    for connection in silent:
+        connection.close()
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", None])
+def test_a_body_that_is_not_json_is_refused(api: Api, media_type: str | None) -> None:
+    with api.connect() as connection:
+        lines = [] if media_type is None else [f"Content-Type: {media_type}"]
+        connection.sendall(head("POST", "/tasks", *lines, "Content-Length: 2") + b"{}")
+        assert read_from(connection).status == 415
+
+
+def test_json_with_a_parameter_is_json(api: Api) -> None:
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert api.ask("POST", "/tasks", {"kind": "plain", "payload": {}}, headers).status == 202
+
+
+def test_an_encoded_body_is_refused(api: Api) -> None:
+    assert api.ask("POST", "/tasks", b"\x1f\x8b", {"Content-Encoding": "gzip"}).status == 415
+
+
+def test_two_lengths_are_refused_and_the_connection_closed(api: Api, store: Store) -> None:
+    smuggled = b"0\r\n\r\nPOST /tasks HTTP/1.1\r\nHost: localhost\r\n"
+    with api.connect() as connection:
+        framing = ("Content-Length: 4", "Transfer-Encoding: chunked")
+        connection.sendall(head("POST", "/tasks", "Content-Type: application/json", *framing) + smuggled)
+        assert read_from(connection).status == 400
+        assert until_closed(connection)
+    assert not store.query("select id from deadsure.tasks")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/tasks/not-an-id", "/tasks/%2e%2e", "/tasks/" + "a" * 10_000, "/tasks/{01a22c1b-4037-754f-97f2-a463dd9dbbc7}"],
+    ids=len,
+)
+def test_what_cannot_be_an_id_is_not_found(api: Api, path: str) -> None:
+    assert api.ask("GET", path).status == 404
+
+
+@pytest.mark.parametrize("path", ["/tasks/", "/nothing", "/tasks/%2e%2e/x", "/livez/", "/"])
+def test_an_unknown_path_is_not_found_and_never_redirected(api: Api, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = api.ask(method, path, {} if method == "POST" else None, {"X-Forwarded-Proto": "https"})
+        assert answer.status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [
+        ("/tasks", "GET, HEAD, POST"),
+        ("/tasks/batch", "POST"),
+        ("/tasks/01a22c1b-4037-754f-97f2-a463dd9dbbc7", "GET, HEAD"),
+        ("/tasks/01a22c1b-4037-754f-97f2-a463dd9dbbc7/cancel", "POST"),
+        ("/livez", "GET, HEAD"),
+        ("/readyz", "GET, HEAD"),
+    ],
+)
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "BREW"])
+def test_a_method_that_a_path_does_not_have_is_answered_with_those_it_has(
+    api: Api, method: str, path: str, allow: str
+) -> None:
+    answer = api.ask(method, path)
+    assert (answer.status, answer.headers["Allow"]) == (405, allow)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/tasks", "/workers", "/openapi.json"])
+def test_head_answers_as_get_does(api: Api, path: str) -> None:
+    assert api.ask("HEAD", path).status == api.ask("GET", path).status
+
+
+def head(method: str, path: str, *lines: str) -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
+
+
+def read_from(connection: socket.socket) -> Answer:
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return read(response)
+
+
+def until_closed(connection: socket.socket) -> bool:
+    """True once the server has closed; the connection's deadline catches one that stays open."""
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True

@@ -1,0 +1,72 @@
+"""POST /tasks/batch: all or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.api import Api
+from kit.store import Store
+
+GOOD: dict[str, Any] = {"kind": "plain", "payload": {}}
+
+
+def count(store: Store) -> int:
+    return len(store.query("select id from deadsure.tasks"))
+
+
+def test_a_batch_is_answered_in_its_order(api: Api, store: Store) -> None:
+    tasks = [{**GOOD, "payload": number} for number in range(1000)]
+    answer = api.ask("POST", "/tasks/batch", {"tasks": tasks})
+    assert answer.status == 202
+    assert [task["payload"] for task in answer.body["tasks"]] == list(range(1000))
+    assert count(store) == 1000
+    assert api.tell("woken") > 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "where"),
+    [
+        ({"kind": "nobody.has.it", "payload": {}}, "$.tasks[1]"),
+        ({**GOOD, "max_attempts": 2}, "$.tasks[1]"),
+        ({**GOOD, "timeout": -1}, "$.tasks[1].timeout"),
+        ({**GOOD, "run_at": "tomorrow"}, "$.tasks[1].run_at"),
+        ({**GOOD, "payload": ["\0"]}, "$.tasks[1].payload[0]"),
+        ({**GOOD, "idempotency_key": "a b"}, "$.tasks[1].idempotency_key"),
+        ({**GOOD, "idempotency_key": "taken"}, "$.tasks[1]"),
+    ],
+    ids=str,
+)
+def test_one_bad_task_stops_the_whole_batch_and_is_named(
+    api: Api, store: Store, bad: dict[str, Any], where: str
+) -> None:
+    api.ask("POST", "/tasks", {**GOOD, "payload": "other"}, {"Idempotency-Key": "taken"})
+    answer = api.ask("POST", "/tasks/batch", {"tasks": [GOOD, bad, GOOD]})
+    assert answer.status == 422
+    assert where in answer.body["detail"]
+    assert count(store) == 1
+
+
+def test_a_batch_sent_again_with_its_keys_stores_nothing_twice(api: Api, store: Store) -> None:
+    batch = {"tasks": [{**GOOD, "payload": n, "idempotency_key": f"k{n}"} for n in range(3)]}
+    first = api.ask("POST", "/tasks/batch", batch)
+    assert api.ask("POST", "/tasks/batch", batch).body == first.body
+    assert count(store) == 3
+
+
+def test_twins_inside_a_batch_are_one_task(api: Api, store: Store) -> None:
+    twin = {**GOOD, "idempotency_key": "twin"}
+    answer = api.ask("POST", "/tasks/batch", {"tasks": [twin, twin]})
+    assert answer.status == 202
+    assert len({task["id"] for task in answer.body["tasks"]}) == 1
+    assert count(store) == 1
+
+
+def test_a_key_in_the_header_is_refused_for_a_batch(api: Api) -> None:
+    assert api.ask("POST", "/tasks/batch", {"tasks": [GOOD]}, {"Idempotency-Key": "k"}).status == 400
+
+
+@pytest.mark.parametrize("tasks", [[], [GOOD] * 1001], ids=len)
+def test_a_batch_has_1_to_1000_tasks(api: Api, store: Store, tasks: list[Any]) -> None:
+    assert api.ask("POST", "/tasks/batch", {"tasks": tasks}).status == 422
+    assert count(store) == 0
