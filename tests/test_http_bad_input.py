@@ -46,7 +46,9 @@ BAD_BODIES = {
 }
 
 
-@pytest.mark.parametrize("body", [*map(with_payload, BAD_JSON.values()), *BAD_BODIES.values()], ids=[*BAD_JSON, *BAD_BODIES])
+@pytest.mark.parametrize(
+    "body", [*map(with_payload, BAD_JSON.values()), *BAD_BODIES.values()], ids=[*BAD_JSON, *BAD_BODIES]
+)
 def test_a_bad_body_is_refused_and_the_connection_goes_on(api: Api, store: Store, body: bytes) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
     connection.request("POST", "/tasks", body, {"Content-Type": "application/json"})
@@ -109,7 +111,9 @@ def test_a_body_over_the_limit_is_refused_with_a_problem(new_api: Callable[..., 
     body = b" " * 50_000
     connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
     chunks = iter([body[:25_000], body[25_000:]])
-    connection.request("POST", "/tasks", body if length == "announced" else chunks, {"Content-Type": "application/json"})
+    connection.request(
+        "POST", "/tasks", body if length == "announced" else chunks, {"Content-Type": "application/json"}
+    )
     assert read(connection.getresponse()).status == 413
     connection.request("GET", "/livez")
     assert read(connection.getresponse()).status == 200

@@ -98,7 +98,9 @@ def test_a_bad_key_is_refused(api: Api, store: Store, key: str) -> None:
 
 def test_two_keys_are_refused(api: Api, store: Store) -> None:
     body = b'{"kind":"plain","payload":{}}'
-    head = f"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    head = (
+        f"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    )
     with api.connect() as connection:
         connection.sendall(head.encode() + b"Idempotency-Key: a\r\nIdempotency-Key: a\r\n\r\n" + body)
         assert read_from(connection).status == 400
@@ -107,7 +109,9 @@ def test_two_keys_are_refused(api: Api, store: Store) -> None:
 
 def test_control_characters_in_a_key_are_refused(api: Api, store: Store) -> None:
     body = b'{"kind":"plain","payload":{}}'
-    head = f"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    head = (
+        f"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    )
     with api.connect() as connection:
         connection.sendall(head.encode() + b"Idempotency-Key: a\x00b\r\n\r\n" + body)
         assert read_from(connection).status == 400

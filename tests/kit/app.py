@@ -86,6 +86,27 @@ def leaves_behind(payload: dict[str, Any]) -> None:
     time.sleep(60)
 
 
+@app.task("leave.behind.long", on_death="fail")
+def leaves_behind_long(payload: dict[str, Any]) -> None:
+    _grandchildren(payload["pids"], 1, "sleep 60")
+    time.sleep(60)
+
+
+@app.task("daemonise", on_death="fail")
+def daemonise(payload: dict[str, Any]) -> None:
+    """Fork, without exec, a process that outlives everybody and keeps every descriptor."""
+    if os.fork() == 0:
+        os.setsid()
+        pid = os.fork()
+        if pid != 0:
+            Path(f"{payload['pids']}.new").write_text(str(pid))
+            Path(f"{payload['pids']}.new").rename(payload["pids"])
+            os._exit(0)
+        time.sleep(120)
+        os._exit(0)
+    time.sleep(60)
+
+
 @app.task("orphan", on_death="fail")
 def orphan(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     middle = os.fork()
