@@ -240,6 +240,32 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         parse_address(text)
 
 
+# --- the service manager
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_watchdog_counts_only_when_it_is_meant_for_us(variables: dict[str, str], seconds: float | None) -> None:
+    assert wiring.watchdog(variables) == seconds
+
+
+def test_the_pool_is_told_where_the_service_manager_listens(place: Place, tmp_path: Path) -> None:
+    place.variables(NOTIFY_SOCKET="/run/systemd/notify", DEADSURE_DATABASE_DSN=DSN, DEADSURE_APP="shop:app")
+    place.variables(DEADSURE_POOL_RUNTIME_DIR=str(tmp_path / "run"), DEADSURE_HTTP_PROCESSES="2")
+    settings = wiring.pool_settings(place.load())
+    assert (settings.notify_socket, settings.api_processes) == ("/run/systemd/notify", 2)
+    assert settings.runtime_dir.is_dir()
+
+
 # --- the runtime directory
 
 

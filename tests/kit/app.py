@@ -60,7 +60,12 @@ def die(payload: dict[str, Any], context: Context) -> None:
 def note(payload: dict[str, Any], context: Context) -> int:
     _note(payload, context, "start")
     time.sleep(payload.get("seconds", 0))
+    _note(payload, context, "end")
     return context.attempt
+
+
+app.task("count.fail", on_death="fail")(note)
+app.task("count.unknown", on_death="unknown")(note)
 
 
 @app.task("async", on_death="fail")
