@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from ..runtime import db, events
@@ -24,11 +25,15 @@ class Link:
         self._connection: Connection | None = None
         self._pause = 0.0
         self._not_before = 0.0
+        #: CLOCK_BOOTTIME (nanoseconds) at which this incarnation must have its hands free to kill its workers.
+        self.trusted_until = 0
 
     def call(self, work: Callable[[Connection], T]) -> T:
         """Run `work`. Raises StoreError: DatabaseUnavailable also when the last attempt was too short ago."""
         try:
-            result = work(self._connected())
+            connection = self._connected()
+            connection.wait_at_most(self._seconds_left())
+            result = work(connection)
         except (DatabaseUnavailable, InDoubt) as error:
             self._lost(error)
             raise
@@ -60,8 +65,14 @@ class Link:
             return self._connection
         if time.monotonic() < self._not_before:
             raise DatabaseUnavailable("the database was away a moment ago; nothing was sent")
-        self._connection = db.connect(self._settings, self._name)
+        patience = min(self._settings.connect_timeout, self._seconds_left())
+        self._connection = db.connect(replace(self._settings, connect_timeout=patience), self._name)
         return self._connection
+
+    def _seconds_left(self) -> float:
+        """How long a call may hang: never beyond the end of the trust window, while there is one."""
+        left = (self.trusted_until - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+        return max(0.1, left) if left > 0 else float("inf")
 
     def _lost(self, error: StoreError) -> None:
         now = time.monotonic()

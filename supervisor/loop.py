@@ -116,6 +116,7 @@ class Supervisor:
     def _take_part(self) -> None:
         """Be an incarnation with a valid lease; become one when there is none and nothing of a former one is left."""
         if self._incarnation.begun:
+            self._link.trusted_until = self._incarnation.lease.trusted_until
             if self._incarnation.renew_if_due(self._workers.request_cancel):
                 self._incarnation.sweep_if_due()
             else:
@@ -138,6 +139,7 @@ class Supervisor:
         events.emit("the lease is lost; killing the workers and starting anew", incarnation=str(self._incarnation.id))
         self._workers.kill("lease_expired")
         self._former, self._incarnation = self._incarnation, self._new_incarnation()
+        self._link.trusted_until = 0
 
     def _promote(self) -> None:
         if self._incarnation.begun and time.monotonic() >= self._promote_at:

@@ -128,7 +128,7 @@ def test_a_batch_whose_commit_was_lost_is_stored_once(
     new_api: Callable[..., Api], store: Store, proxy: Swallow
 ) -> None:
     api = new_api(through(store.settings, proxy.port))
-    proxy.lose_answer_to(b"commit", times=1)
+    proxy.lose_answer_to(b"Q\x00\x00\x00\x0bcommit", times=1)
     answer = api.ask("POST", "/tasks/batch", {"tasks": [TASK, TASK]})
     assert proxy.swallowed.acquire(timeout=5)
     assert answer.status == 202

@@ -109,7 +109,8 @@ def test_the_schema_refuses(store: Store, state: str, change: str, constraint: s
 def test_no_task_is_born_with_an_empty_budget(store: Store) -> None:
     with pytest.raises(DatabaseError) as refused:
         store.query(
-            "insert into deadsure.tasks (id, kind, queue, priority, on_death, max_attempts, created_at, run_at, payload)"
+            "insert into deadsure.tasks"
+            " (id, kind, queue, priority, on_death, max_attempts, created_at, run_at, payload)"
             " values (:id, 'plain', 'default', 0, 'fail', 0, now(), now(), '{}')",
             id=uuid4(),
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import random
 import signal
 import subprocess
 import time
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deadsure import App, Context
+from deadsure.runtime.ids import new_token, uuid7
 
 app = App()
 
@@ -120,6 +123,23 @@ def orphan(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         os._exit(0)
     os.waitpid(middle, 0)
     return _block(payload, context)
+
+
+@app.task("hold.interpreter", on_death="unknown")
+def holds_the_interpreter(payload: dict[str, Any], context: Context) -> None:
+    """Sleep in C without releasing the interpreter lock: no other thread of this process can run."""
+    _note(payload, context, "start")
+    ctypes.PyDLL(None).sleep(payload["seconds"])
+
+
+@app.task("ids", on_death="fail")
+def ids(payload: dict[str, Any]) -> dict[str, list[Any]]:
+    numbers = range(payload["count"])
+    return {
+        "token": [new_token() for _ in numbers],
+        "uuid": [str(uuid7()) for _ in numbers],
+        "random": [random.random() for _ in numbers],
+    }
 
 
 @app.task("print", on_death="fail")

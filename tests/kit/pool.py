@@ -45,6 +45,7 @@ class Pool:
     options: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     environment: dict[str, str] = field(default_factory=dict)
+    prefix: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     _pids: set[int] = field(default_factory=set)
 
@@ -67,7 +68,7 @@ class Pool:
         }
         environment |= self.environment
         with (self.runtime_dir / "log").open("ab") as log:
-            command = [sys.executable, "-m", "deadsure", "serve"]
+            command = [*self.prefix, sys.executable, "-m", "deadsure", "serve"]
             out = log.fileno() if output is None else output
             self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, process_group=0)
         if ready:

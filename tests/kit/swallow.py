@@ -20,7 +20,8 @@ class Swallow:
         self._times = 0
         self.swallowed = threading.Semaphore(0)
         self._marker = b""
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def lose_answer_to(self, marker: bytes, times: int = 1) -> None:
         """Lose the answer to the next statement whose parameters hold `marker`, `times` times."""
@@ -28,6 +29,8 @@ class Swallow:
         self._times = times
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listener.close()
 
     def _accept(self) -> None:
@@ -37,18 +40,18 @@ class Swallow:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        server = socket.create_connection(("127.0.0.1", self._server_port))
-        lost = threading.Event()
-        back = threading.Thread(target=self._back, args=(server, client, lost), daemon=True)
-        back.start()
-        with suppress(OSError):
-            while data := client.recv(65536):
-                if self._times and self._marker in data:
-                    self._times -= 1
-                    lost.set()
-                server.sendall(data)
-        with suppress(OSError):
-            server.shutdown(socket.SHUT_RDWR)
+        with client, socket.create_connection(("127.0.0.1", self._server_port)) as server:
+            lost = threading.Event()
+            back = threading.Thread(target=self._back, args=(server, client, lost), daemon=True)
+            back.start()
+            with suppress(OSError):
+                while data := client.recv(65536):
+                    if self._times and self._marker in data:
+                        self._times -= 1
+                        lost.set()
+                    server.sendall(data)
+            _cut(server)
+            back.join()
 
     def _back(self, server: socket.socket, client: socket.socket, lost: threading.Event) -> None:
         with suppress(OSError):
@@ -58,6 +61,10 @@ class Swallow:
                     self.swallowed.release()
                     break
                 client.sendall(data)
-        for end in (client, server):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        _cut(client)
+        _cut(server)
+
+
+def _cut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,27 @@
+"""`deadsure show`: one task as it is now."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from urllib.parse import quote
+
+from . import client, task_text
+from .options import DONE
+
+EXAMPLES = """\
+  deadsure show 01936f5e-8c5b-7d3e-9a51-6f0c2f1d7a10
+  deadsure show ID --json | jq .state
+"""
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="the task's id")
+    parser.add_argument("--json", action="store_true", help="as the API answers")
+    client.add_options(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Raises Refused when there is no such task, ServerUnavailable when nobody can say."""
+    answer = client.client_of(arguments).get(f"/tasks/{quote(arguments.id, safe='')}")
+    print(answer.text if arguments.json else task_text.lines(answer.task()))
+    return DONE

@@ -1,0 +1,1 @@
+"""Planned kills, and the demo application that they and the README use."""
