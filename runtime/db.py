@@ -75,7 +75,9 @@ class Connection:
 
     def run(self, statement: Statement, **parameters: Value) -> list[Row]:
         """Run one statement; outside a transaction it commits by itself. Returns its rows."""
-        return self._guarded(statement.name, self._execute, statement, _encode_all(statement.name, parameters))
+        encoded = _encode_all(statement.name, parameters)
+        rows: list[Row] = self._guarded(statement.name, self._execute, statement, encoded)
+        return rows
 
     def script(self, text: str) -> None:
         """Run statements without parameters in one go. For migrations, inside a transaction."""

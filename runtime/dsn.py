@@ -76,15 +76,20 @@ def parse(text: str) -> Dsn:
         raise ConfigurationError("the database's DSN is not a URL: postgresql://user@host:port/database") from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise ConfigurationError("the database's DSN must begin with postgresql://")
-    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in parameters:
-        if name not in _PARAMETERS:
-            raise ConfigurationError(f"the DSN's parameter {name!r} is not known; known: {', '.join(sorted(_PARAMETERS))}")
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     database = unquote(parts.path.lstrip("/"))
     if not user or not database:
-        raise ConfigurationError("the DSN must name a user and a database: postgresql://user@host:port/database")
+        raise ConfigurationError(
+            "the DSN must name a user and a database: postgresql://user@host:port/database; "
+            "percent-encode special characters, and keep the password in a password_file"
+        )
+    # Only now: with an unescaped ? or # in the password, what looks like a parameter is a part of it.
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in parameters:
+        if name not in _PARAMETERS:
+            known = ", ".join(sorted(_PARAMETERS))
+            raise ConfigurationError(f"the DSN's parameter {name!r} is not known; known: {known}")
     return Dsn(
         user=unquote(user),
         database=database,

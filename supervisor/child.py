@@ -33,13 +33,18 @@ class Child:
     pid: int
     pidfd: int | None
     output: int
+    collected: bool = False
 
     def exit(self) -> Exit | None:
         """How it ended; None while it lives. Leaves the zombie."""
         return kernel.peek_exit(self.pid, self.pidfd)
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Signal it. Its pid is pinned until `reap`, so this can never reach another process."""
+        """Signal it. Its pid is pinned until `reap`, so this can never reach another process; afterwards it does
+        nothing.
+        """
+        if self.collected:
+            return
         try:
             if self.pidfd is None:
                 os.kill(self.pid, number)
@@ -50,6 +55,8 @@ class Child:
 
     def kill_group(self) -> None:
         """Kill what is left of its process group. Before the reap only: the zombie pins the group's number too."""
+        if self.collected:
+            return
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -57,6 +64,7 @@ class Child:
 
     def reap(self) -> None:
         """Collect it. Nothing may be asked of this child afterwards."""
+        self.collected = True
         kernel.reap(self.pid)
         if self.pidfd is not None:
             os.close(self.pidfd)

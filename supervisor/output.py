@@ -21,14 +21,20 @@ class Output:
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
         self.dropped = 0
+        self._untold = 0
 
     def write(self, line: str) -> None:
         """Print a line, or drop it if the reader is not keeping up. Never blocks, never raises for a closed pipe."""
+        if self._untold and self._print(f"({self._untold} lines were dropped here: nobody read them)"):
+            self._untold = 0
+        if not self._print(line):
+            self.dropped += 1
+            self._untold += 1
+
+    def _print(self, line: str) -> bool:
         data = line.rstrip("\n").encode("utf-8", "backslashreplace") + b"\n"
-        for start in range(0, len(data), _ATOMIC):
-            if not self._writable() or not self._put(data[start : start + _ATOMIC]):
-                self.dropped += 1
-                return
+        pieces = (data[start : start + _ATOMIC] for start in range(0, len(data), _ATOMIC))
+        return all(self._writable() and self._put(piece) for piece in pieces)
 
     def _writable(self) -> bool:
         return any(event & select.POLLOUT for _, event in self._poll.poll(0))
