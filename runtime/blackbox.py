@@ -100,7 +100,8 @@ class SeatMemory:
         self._problem_at = offset + 800
 
     def write_seat(self, seat: Seat) -> None:
-        self._seat.write(seat.seating, seat.pid, seat.since, seat.exits, seat.last_exit.encode("utf-8", "replace")[:240])
+        last_exit = seat.last_exit.encode("utf-8", "replace")[:240]
+        self._seat.write(seat.seating, seat.pid, seat.since, seat.exits, last_exit)
 
     def read_seat(self) -> Seat:
         found = self._seat.read()

@@ -255,7 +255,8 @@ def _verdict(what: str, error: Exception, in_transaction: bool) -> StoreError:
     if isinstance(error, pg.InterfaceError) and "in failed transaction block" in str(error):
         return StatementRefused(f"{what}: the transaction had failed and was rolled back", "25P02")
     if in_transaction or what in ("begin", "rollback"):
-        return DatabaseUnavailable(f"the connection was lost inside a transaction ({what}: {_text(error)}); it is not done")
+        said = f"the connection was lost inside a transaction ({what}: {_text(error)}); it is not done"
+        return DatabaseUnavailable(said)
     return InDoubt(f"the answer to {what} was lost ({_text(error)}); it may have been carried out")
 
 

@@ -67,7 +67,7 @@ def encode_result(result: Any) -> str:
     try:
         text = json.dumps(result, allow_nan=False, ensure_ascii=False, default=msgspec.to_builtins)
         size = len(text.encode("utf-8"))
-    except BaseException as error:  # a __repr__ or a generator of the user's may raise anything
+    except BaseException as error:  # noqa: BLE001  a __repr__ or a generator of the user's may raise anything
         raise NotStorable(f"result_not_storable: {reason_of(error)}") from None
     if size > MAX_RESULT:
         raise NotStorable(f"result_not_storable: it has {size} bytes of JSON, at most {MAX_RESULT} are kept")

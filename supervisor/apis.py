@@ -8,11 +8,11 @@ import time
 from dataclasses import dataclass, field
 
 from ..runtime import events
-from ..runtime.blackbox import PoolMemory
 from .child import Child, fork
-from .output import Output, Relay
+from .output import Relay
 from .seats import Backoff
 from .settings import ApiMain
+from .shared import Shared
 from .watch import Watch
 
 #: A child that ended sooner than this many seconds after its start waits before it is started again.
@@ -32,24 +32,19 @@ class ApiSeat:
 class Apis:
     """All api children of this pool. They hold no task: what they leave behind is only to be collected."""
 
-    def __init__(
-        self, count: int, main: ApiMain, listener: socket.socket, memory: PoolMemory, wake: int, lock: int, output: Output
-    ) -> None:
+    def __init__(self, count: int, main: ApiMain, listener: socket.socket, shared: Shared) -> None:
         self._seats = [ApiSeat() for _ in range(count)]
         self._main = main
         self._listener = listener
-        self._memory = memory
-        self._wake = wake
-        self._lock = lock
-        self._output = output
+        self._shared = shared
 
     def keep(self, watch: Watch) -> None:
         """Start those that are missing."""
         for seat in self._seats:
             if seat.child is None and time.monotonic() >= seat.backoff.not_before:
-                keep = {self._wake, self._lock, self._listener.fileno()}
+                keep = {self._shared.wake, self._shared.lock, self._listener.fileno()}
                 seat.child = fork(self._life, keep)
-                seat.relay = Relay(seat.child.output, "api", self._output)
+                seat.relay = Relay(seat.child.output, "api", self._shared.output)
                 seat.started = time.monotonic()
                 watch.add(seat.child, seat.relay)
 
@@ -70,7 +65,7 @@ class Apis:
                 seat.child = seat.relay = None
 
     def restart(self) -> None:
-        """End them in good order, so that `keep` forks new ones. The socket stays open: callers wait, none is refused."""
+        """End them in good order, so that `keep` forks new ones. The socket stays open: no caller is refused."""
         self._signal(signal.SIGTERM)
 
     def stop(self, watch: Watch, deadline: float) -> None:
@@ -98,4 +93,4 @@ class Apis:
                 seat.child.kill(number)
 
     def _life(self) -> int:
-        return self._main(self._listener, self._memory, self._wake)
+        return self._main(self._listener, self._shared.memory, self._shared.wake)

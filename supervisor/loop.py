@@ -27,6 +27,7 @@ from .output import Output
 from .pool_lock import PoolLock
 from .recovery import Recovery
 from .settings import ApiMain, PoolSettings
+from .shared import Shared
 from .signals import Signals
 from .stopping import Stopping
 from .watch import Watch
@@ -48,14 +49,13 @@ class Supervisor:
         output = Output()
         self._settings = settings
         self._tell = tell or output.write
-        self._memory = PoolMemory(settings.workers + 1)  # one seat more, for reloading
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._report = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = PoolLock(settings.runtime_dir / f"{settings.name}.pool")
+        # One seat more than workers, for reloading.
+        self._shared = Shared(PoolMemory(settings.workers + 1), self._lock.fd, output)
         self._link = Link(settings.database, f"deadsure supervisor {settings.name}")
         self._recovery = Recovery()
-        self._workers = Workers(settings, self._memory, self._wake, self._report, self._lock.fd, output)
-        self._apis = Apis(settings.api_processes, api, listener, self._memory, self._wake, self._lock.fd, output)
+        self._workers = Workers(settings, self._shared)
+        self._apis = Apis(settings.api_processes, api, listener, self._shared)
         self._incarnation = self._new_incarnation()
         self._former: Incarnation | None = None
         self._first = True
@@ -71,7 +71,7 @@ class Supervisor:
         """
         kernel.adopt_orphans()
         self._signals = Signals()
-        self._watch = Watch(self._signals.fd, self._report)
+        self._watch = Watch(self._signals.fd, self._shared.report)
         try:
             while not self._stopping.over(self._unsettled):
                 self._go_round()
@@ -145,7 +145,7 @@ class Supervisor:
         if self._incarnation.begun and time.monotonic() >= self._promote_at:
             self._promote_at = time.monotonic() + PROMOTE_EVERY
             if self._link.try_call(pool.promote):
-                os.eventfd_write(self._wake, 1)
+                os.eventfd_write(self._shared.wake, 1)
 
     def _keep_workers(self) -> None:
         if self._incarnation.begun and not self._stopping.told_to:
@@ -156,7 +156,8 @@ class Supervisor:
     def _tell_pool(self) -> None:
         trusted_until = self._incarnation.lease.trusted_until if self._incarnation.begun else 0
         told_to_stop = self._stopping.told_to
-        self._memory.write_header(Header(self._incarnation.begun, self._ever_ready, told_to_stop, trusted_until))
+        header = Header(self._incarnation.begun, self._ever_ready, told_to_stop, trusted_until)
+        self._shared.memory.write_header(header)
         if self._ever_ready:
             self._notify.once("READY=1")
         self._notify.alive()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from uuid import UUID
 
 from ..runtime import events
-from ..runtime.blackbox import PoolMemory
 from ..runtime.model import Cause
 from .child import fork
-from .output import Output
 from .recovery import Death
 from .reload import Reload
 from .seats import WorkerSeat
 from .settings import PoolSettings
+from .shared import Shared, new_eventfd
 from .timeouts import Overrun
 from .watch import Watch
 from .worker import Post, main
@@ -24,19 +22,11 @@ from .worker import Post, main
 class Workers:
     """One seat per worker. A seat is taken again as soon as its worker has ended, under a new slot id."""
 
-    def __init__(
-        self, settings: PoolSettings, memory: PoolMemory, wake: int, report: int, lock: int, output: Output
-    ) -> None:
+    def __init__(self, settings: PoolSettings, shared: Shared) -> None:
         self._settings = settings
-        self._wake = wake
-        self._report = report
-        self._lock = lock
-        self._output = output
+        self._shared = shared
         self._overrun = Overrun()
-        self._seats = [
-            WorkerSeat(number, memory, os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
-            for number, memory in enumerate(memory.seats, 1)
-        ]
+        self._seats = [WorkerSeat(number, memory, new_eventfd()) for number, memory in enumerate(shared.memory.seats, 1)]
         self._reload = Reload(self._seats[-1])
 
     def keep(self, watch: Watch, incarnation: UUID) -> None:
@@ -70,7 +60,7 @@ class Workers:
 
     def notice_ready(self) -> bool:
         """Whether any worker has become ready since the last call."""
-        return any([seat.note_ready() for seat in self._seats])
+        return sum(seat.note_ready() for seat in self._seats) > 0
 
     def kill_overdue(self) -> None:
         """Kill those whose handler overran its timeout, and those that did not become ready in time."""
@@ -119,6 +109,7 @@ class Workers:
 
     def _fork(self, seat: WorkerSeat, incarnation: UUID) -> None:
         seat.prepare()
-        post = Post(seat.number, seat.slot, incarnation, seat.memory, self._wake, seat.control, self._report)
-        keep = {self._wake, seat.control, self._report, self._lock}
-        seat.sit(fork(lambda: main(self._settings, post), keep), self._output)
+        shared = self._shared
+        post = Post(seat.number, seat.slot, incarnation, seat.memory, shared.wake, seat.control, shared.report)
+        keep = {shared.wake, seat.control, shared.report, shared.lock}
+        seat.sit(fork(lambda: main(self._settings, post), keep), shared.output)

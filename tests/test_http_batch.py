@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kit.api import Api
+from deadsure.cli.embedded import EmbeddedPostgres
+from kit.api import Api, fresh_store, running
 from kit.store import Store
+
+
+@pytest.fixture(scope="module")
+def store(server: EmbeddedPostgres) -> Iterator[Store]:
+    """One database for all tests of this file; each begins without tasks."""
+    with fresh_store(server) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def api(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """One api child for all tests of this file."""
+    with running(store.settings, tmp_path_factory.mktemp("api")) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _no_tasks(store: Store) -> None:
+    store.query("truncate deadsure.tasks, deadsure.ready, deadsure.scheduled, deadsure.unknowns, deadsure.events")
+
 
 GOOD: dict[str, Any] = {"kind": "plain", "payload": {}}
 

@@ -19,7 +19,9 @@ TEXT = {"text": "größe 界"}
 COUNTED = {"words": 2, "bytes": 11, "runes": 7}
 
 
-def test_a_post_is_accepted_before_anything_has_run_and_only_get_tells_the_result(new_pool: NewPool, tmp_path: Path) -> None:
+def test_a_post_is_accepted_before_anything_has_run_and_only_get_tells_the_result(
+    new_pool: NewPool, tmp_path: Path
+) -> None:
     pool = new_pool().start()
     go = tmp_path / "go"
     answer = pool.post("/tasks", {"kind": "block.fail", "payload": {"go": str(go)}})

@@ -108,16 +108,11 @@ def test_a_claim_that_lands_while_the_recovery_waits_for_the_slot_is_settled(sto
             target=lambda: settled.extend(recover.recover_worker(other, worker.slot.id, KILLED))
         )
         recovering.start()
-        wait_until(lambda: _blocked(store, "recoverer"), "the recovery waits for the slot's lock")
+        wait_until(lambda: store.waits_for_a_lock("recoverer"), "the recovery waits for the slot's lock")
     recovering.join(10)
     assert claimed is not None
     assert len(settled) == 1
     assert store.row(task)["state"] == "failed"
-
-
-def _blocked(store: Store, name: str) -> bool:
-    waiting = "select 1 as one from pg_stat_activity where application_name = :name and wait_event_type = 'Lock'"
-    return bool(store.query(waiting, name=name))
 
 
 def test_taking_the_lock_recovers_exactly_the_incarnations_that_held_it(store: Store) -> None:

@@ -102,7 +102,6 @@ def test_without_knowing_the_old_session_settling_waits_for_its_verdict(store: S
         fresh = store.connect("settler")
         settling = threading.Thread(target=lambda: found.append(hot.settle(fresh, worker.slot, claimed, None)))
         settling.start()
-        waiting = "select 1 as one from pg_stat_activity where application_name = 'settler' and wait_event_type = 'Lock'"
-        wait_until(lambda: store.query(waiting), "the settling waits for the slot's lock")
+        wait_until(lambda: store.waits_for_a_lock("settler"), "the settling waits for the slot's lock")
     settling.join(10)
     assert [settlement.happened for settlement in found] == [True]

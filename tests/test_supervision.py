@@ -79,7 +79,7 @@ def test_an_application_that_cannot_start_leaves_its_tasks_untouched(
     other = store.submit("plain")
     pool = _app_pool(new_pool, tmp_path, source).start(ready=False)
     wait_until(lambda: pool.get("/livez").status == 200, "it lives")
-    said = wait_until(lambda: next((w["last_exit"] for w in _workers(pool) if w["last_exit"]), ""), "the reason is told")
+    said = wait_until(lambda: _last_exit(pool), "the reason is told")
     assert reason in said
     assert pool.get("/readyz").status == 503
     assert pool.task(str(task))["attempts"] == 0
@@ -88,6 +88,10 @@ def test_an_application_that_cannot_start_leaves_its_tasks_untouched(
     assert pool.get("/livez").status == 200
     assert reason in pool.log
     assert store.row(task)["state"] == "queued"
+
+
+def _last_exit(pool: Pool) -> str:
+    return next((w["last_exit"] for w in _workers(pool) if w["last_exit"]), "")
 
 
 def _workers(pool: Pool) -> list[dict[str, str]]:

@@ -112,8 +112,7 @@ def test_the_trust_window_is_counted_from_the_start_of_the_renewal(store: Store)
         blocker._driver.run("select 1 from deadsure.incarnations for update")
         renewing = threading.Thread(target=lambda: lease.renew(store.connect("renewing")))
         renewing.start()
-        waiting = "select 1 as one from pg_stat_activity where application_name = 'renewing' and wait_event_type = 'Lock'"
-        wait_until(lambda: store.query(waiting), "the renewal waits")
+        wait_until(lambda: store.waits_for_a_lock("renewing"), "the renewal waits")
         sent = boottime()
     renewing.join(10)
     assert before + 8e9 <= lease.trusted_until <= sent + 8e9

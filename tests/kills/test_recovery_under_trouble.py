@@ -92,7 +92,8 @@ def test_a_supervisor_stopped_past_its_lease_settles_nobody_who_lives_and_comes_
 
 
 def _incarnation_pid(store: Store, incarnation: object) -> object:
-    return store.query("select pid from deadsure.incarnations where incarnation = :i", i=UUID(str(incarnation)))[0]["pid"]
+    found = store.query("select pid from deadsure.incarnations where incarnation = :i", i=UUID(str(incarnation)))
+    return found[0]["pid"]
 
 
 def test_a_supervisor_stopped_for_less_than_its_lease_changes_nothing(new_pool: NewPool, tmp_path: Path) -> None:
@@ -178,7 +179,9 @@ def _work_and_kill(settings: db.Settings, address: str) -> None:
             victim = wait_until(lambda: next(iter(pool.worker_pids()), None), "a worker")
             os.kill(victim, signal.SIGKILL)
             wait_until(lambda victim=victim: victim not in pool.worker_pids(), "it is gone")  # type: ignore[misc]
-        sessions = "select ssl from pg_stat_activity join pg_stat_ssl using (pid) where application_name like 'deadsure%'"
+        sessions = (
+            "select ssl from pg_stat_activity join pg_stat_ssl using (pid) where application_name like 'deadsure%'"
+        )
         wait_until(lambda: len(connection._driver.run(sessions)) >= 6, "supervisor, api and four workers have sessions")
         assert all(encrypted for (encrypted,) in connection._driver.run(sessions))
         for task in tasks:

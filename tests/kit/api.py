@@ -13,9 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deadsure.runtime import db
+from deadsure.cli.embedded import EmbeddedPostgres
+from deadsure.runtime import db, dsn
+from deadsure.runtime.store import migrate
 
+from . import postgres
 from .pool import ROOT, SOURCE, Answer, dsn_text
+from .store import Store
 from .wait import wait_until
 
 JSON = {"Content-Type": "application/json"}
@@ -127,3 +131,18 @@ def running(database: db.Settings | str, folder: Path, **settings: object) -> It
         api.close()
     assert "a request hit a bug" not in api.log, api.log
     assert "Traceback" not in api.log, api.log
+
+
+@contextmanager
+def fresh_store(server: EmbeddedPostgres) -> Iterator[Store]:
+    """A migrated database with the kit's kinds, for the tests of a whole module."""
+    with postgres.database(server) as address:
+        settings = db.Settings(dsn.parse(address), statement_timeout=10.0)
+        connection = db.connect(settings, "migrate")
+        migrate.migrate(connection)
+        connection.close()
+        store = Store(settings)
+        try:
+            yield store
+        finally:
+            store.close()

@@ -78,7 +78,8 @@ async def asynchronous(payload: dict[str, Any]) -> str:
 
 @app.task("return", on_death="fail")
 def returns(payload: dict[str, Any]) -> Any:
-    return {"nul": "a\x00b", "surrogate": "\ud800", "nan": float("nan"), "none": None, "object": object()}[payload["what"]]
+    results = {"nul": "a\x00b", "surrogate": "\ud800", "nan": float("nan"), "none": None, "object": object()}
+    return results[payload["what"]]
 
 
 def _grandchildren(pids: str, count: int, life: str) -> None:

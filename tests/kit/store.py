@@ -83,6 +83,11 @@ class Store:
         rows = driver.run(text, **{k: db.encode(v) for k, v in parameters.items()})
         return [dict(zip([c["name"] for c in driver.columns], row, strict=True)) for row in rows or []]
 
+    def waits_for_a_lock(self, name: str) -> bool:
+        """Whether the session of that name is blocked by another one, as the server says."""
+        waiting = "select 1 as one from pg_stat_activity where application_name = :name and wait_event_type = 'Lock'"
+        return bool(self.query(waiting, name=name))
+
     def close(self) -> None:
         for connection in self._open:
             connection.close()
