@@ -26,7 +26,8 @@ class Workers:
         self._settings = settings
         self._shared = shared
         self._overrun = Overrun()
-        self._seats = [WorkerSeat(number, memory, new_eventfd()) for number, memory in enumerate(shared.memory.seats, 1)]
+        places = enumerate(shared.memory.seats, 1)
+        self._seats = [WorkerSeat(number, memory, new_eventfd()) for number, memory in places]
         self._reload = Reload(self._seats[-1])
 
     def keep(self, watch: Watch, incarnation: UUID) -> None:

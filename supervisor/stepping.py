@@ -1,0 +1,97 @@
+"""A worker's dealings with the store: one step after the other, whatever happens to the connection.
+
+A step is sent again only when it surely did not happen: after a refusal by the server, or after the slot was taken over
+on a new connection and said so. Nothing is judged before that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..runtime import db, events, executor, sql
+from ..runtime.errors import DatabaseUnavailable, InDoubt, NotStorable, StatementRefused, StoreError
+from ..runtime.model import Claimed, Outcome, Refusal, Slot, Step, Wanted
+from ..runtime.store import hot
+
+_BACKEND = sql.statement("backend_identity")
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+#: SQLSTATE classes that speak of the value sent: data exception, program limit exceeded.
+_DATA_EXCEPTIONS = ("22", "54")
+
+
+class Stepper:
+    """One connection and one slot. `pause(seconds)` waits between attempts, and may raise to end them."""
+
+    def __init__(self, settings: db.Settings, name: str, slot: Slot, pause: Callable[[float], None]) -> None:
+        self.slot = slot
+        self._settings = settings
+        self._name = name
+        self._pause = pause
+        self._connection: db.Connection | None = None
+
+    def step(self, task: Claimed | None, outcome: Outcome | None, wanted: Wanted) -> Step:
+        """Finish the task in hand and claim the next one, as often as it takes to know what happened.
+
+        `Step.stale` is also set where only the finish could be done: ask again at once.
+        """
+        nowhere = not wanted.queues
+        while True:
+            try:
+                step = hot.finish_and_claim(self.connected(), self.slot, task, outcome, wanted)
+                break
+            except (StatementRefused, NotStorable) as error:
+                # Surely not done. The finish alone, then (in the next step) the claim alone.
+                outcome = self._refused(outcome, error)
+                wanted = hot.NOWHERE if task is not None else wanted
+            except (InDoubt, DatabaseUnavailable):
+                settled = self._settle(task)
+                if settled is not None:
+                    step = settled
+                    break
+        self.slot = step.slot
+        return step if wanted.queues or nowhere else replace(step, stale=True)
+
+    def connected(self) -> db.Connection:
+        """The connection; a new one as often as it takes, while the database is away."""
+        pause = FIRST_PAUSE
+        while self._connection is None or not self._connection.usable:
+            try:
+                connection = db.connect(self._settings, self._name)
+                connection.identify(_BACKEND)
+                self._connection = connection
+            except StoreError as error:
+                if pause == FIRST_PAUSE:
+                    events.emit("the worker waits for the database", error=str(error))
+                self._pause(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+        return self._connection
+
+    def _refused(self, outcome: Outcome | None, error: StatementRefused | NotStorable) -> Outcome | None:
+        """What to send after a refusal. A result that cannot be stored is the task's failure, not the database's."""
+        events.emit("a statement was refused", error=str(error))
+        time.sleep(FIRST_PAUSE)
+        unstorable = isinstance(error, NotStorable) or error.sqlstate[:2] in _DATA_EXCEPTIONS
+        if outcome is not None and outcome.result is not None and unstorable:
+            return Outcome("failed", reason=f"result_not_storable: {executor.reason_of(error)}")
+        return outcome
+
+    def _settle(self, task: Claimed | None) -> Step | None:
+        """What a statement without an answer really did; None: nothing, send it again."""
+        old = self._connection.backend if self._connection else None
+        while True:
+            try:
+                found = hot.settle(self.connected(), self.slot, task, old)
+                break
+            except StoreError as error:
+                events.emit("a lost answer is not settled yet", error=str(error))
+                time.sleep(FIRST_PAUSE)
+        if found.slot is None:
+            return Step(self.slot, refused=Refusal.SLOT_ENDED)
+        self.slot = found.slot
+        if not found.happened:
+            return None
+        events.emit("a lost answer was settled by reading", task=str(task.id) if task else None)
+        return Step(found.slot, claimed=found.claimed, stale=True)
