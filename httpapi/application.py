@@ -34,6 +34,11 @@ class Application:
         else:
             self._missing = None
 
+    @property
+    def missing(self) -> str | None:
+        """Why no task can be submitted here; None when it can."""
+        return self._missing
+
     def require(self) -> None:
         """Raises Problem (503) while payloads cannot be checked."""
         if self._missing is not None:

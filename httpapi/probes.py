@@ -49,6 +49,7 @@ async def _missing(here: Front) -> list[str]:
         "the lease is not valid": header.trusted,
         "the pool is stopping": not header.draining,
         "no worker is ready": "idle" in states or "busy" in states,
+        f"the application is not loaded: {here.application.missing}": here.application.missing is None,
     }
     wrong = await _wrong_with_database(here)
     return [what for what, fine in said.items() if not fine] + ([wrong] if wrong else [])
@@ -71,8 +72,12 @@ def _workers(here: Front) -> list[wire.Worker]:
 
 def _worker(number: int, seat: SeatMemory) -> wire.Worker | None:
     told = seat.read_seat()
-    if told.seating not in (Seating.TAKEN, Seating.DRAINING):
-        return None  # nobody sits there, and a pid of 0 is an invitation to kill the wrong ones
+    if told.seating is Seating.SPARE:
+        return None  # nobody is missing there
+    if told.seating is Seating.EMPTY:
+        # No pid: a 0 would be an invitation to kill the wrong ones. Why the last one ended is what one wants to know.
+        since = datetime.fromtimestamp(told.since / 1e9, UTC)
+        return wire.Worker(number, None, "starting", None, since, told.exits, told.last_exit or None)
     box = seat.read_box()
     mine = box is not None and box.pid == told.pid
     state = _STATES[box.phase] if box is not None and mine else "starting"

@@ -26,7 +26,7 @@ from .app import build
 from .application import Application
 from .settings import ApiSettings
 
-#: Seconds after the drain in which the process must be gone, else it is ended from within.
+#: Seconds after the drain, and after the server's end, in which the process must be gone; else it is ended from within.
 _AFTER_DRAIN = 2.0
 
 
@@ -39,11 +39,21 @@ def serve(sock: socket.socket, memory: PoolMemory, wake: int, settings: ApiSetti
     stop = _signals()
     application = Application(settings)
     ended: list[int] = []
-    server = threading.Thread(
-        target=lambda: ended.append(asyncio.run(_serve(sock, memory, wake, settings, application, stop))), name="http"
-    )
+
+    def run() -> None:
+        try:
+            ended.append(asyncio.run(_serve(sock, memory, wake, settings, application, stop)))
+        finally:
+            _end_for_sure(_AFTER_DRAIN)
+
+    server = threading.Thread(target=run, name="http")
     server.start()
-    application.load()
+    # What brings a worker down when it is imported would bring this process down as well, and with it reads, cancels
+    # and probes. So it is imported here only once a worker of this pool has come through it.
+    while server.is_alive() and not memory.read_header().ever_ready:
+        server.join(0.05)
+    if server.is_alive():
+        application.load()
     server.join()
     return ended[0] if ended else 1
 
@@ -84,14 +94,12 @@ async def _serve(
         return 1
     # Hypercorn's own graceful timeout is not kept on every Python, so ours stands around it, and one around that.
     _end_for_sure(settings.drain_timeout + _AFTER_DRAIN)
+    # Connections that are cut now die in the middle of something; that is no news.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     here.waiters.stop()
     done, _ = await asyncio.wait({server}, timeout=settings.drain_timeout)
     here.pool.close()
-    if done:
-        return 0
-    # What is cancelled now dies in the middle of something; that is no news.
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    return 1
+    return 0 if done else 1
 
 
 def _end_for_sure(seconds: float) -> None:

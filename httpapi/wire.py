@@ -113,10 +113,13 @@ class Events(msgspec.Struct):
 
 
 class Worker(msgspec.Struct):
-    """One seat of the pool on this host. `since` is when its state began; `exits` counts deaths on this seat."""
+    """One seat of the pool on this host. `since` is when its state began; `exits` counts deaths on this seat.
+
+    `pid` is null while nobody sits there and the next worker waits to be started.
+    """
 
     slot: int
-    pid: int
+    pid: int | None
     state: str
     task: UUID | None
     since: Moment

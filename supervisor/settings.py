@@ -28,6 +28,8 @@ class PoolSettings:
     drain_timeout: float = 30.0
     start_timeout: float = 30.0
     api_processes: int = 1
+    #: For drills: the point at which the first worker to reach it waits to be killed, and the file that says so.
+    drill: tuple[str, Path] | None = None
     #: The service manager's socket and its watchdog limit; None without one.
     notify_socket: str | None = None
     watchdog: float | None = None

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from uuid import UUID
 
-from ..runtime import events, executor, loading
+from ..runtime import events, executor, loading, points
 from ..runtime.blackbox import Phase, SeatMemory
 from ..runtime.errors import AppNotLoaded, StoreError
 from ..runtime.handlers import App
@@ -56,6 +56,8 @@ def main(settings: PoolSettings, post: Post) -> int:
     """The whole life of a worker process. Returns its exit code."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     events.subscribe(_print)
+    if settings.drill is not None:
+        points.arm(*settings.drill)
     worker = Worker(settings, post)
     try:
         worker.start()

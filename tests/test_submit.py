@@ -22,7 +22,7 @@ Connect = Callable[[], Any]
 def connection(request: pytest.FixtureRequest, store: Store, server: EmbeddedPostgres) -> Iterator[Any]:
     """The caller's own connection, with the two drivers that are supported."""
     dsn = store.settings.dsn
-    host = {"host": "127.0.0.1", "port": server.port}
+    host: dict[str, Any] = {"host": "127.0.0.1", "port": server.port}
     if request.param == "pg8000":
         opened: Any = pg8000.dbapi.connect(dsn.user, database=dsn.database, **host)
     else:

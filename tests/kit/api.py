@@ -113,7 +113,7 @@ def read(response: http.client.HTTPResponse) -> Answer:
     """The answer; JSON is decoded."""
     raw = response.read()
     kind = response.headers.get_content_type()
-    body = json.loads(raw) if raw and kind.endswith("json") else raw
+    body: Any = json.loads(raw) if raw and kind.endswith("json") else raw
     if response.status >= 400 and raw:
         assert kind == "application/problem+json", (response.status, raw)
         assert body["type"].startswith("urn:deadsure:problem:"), body

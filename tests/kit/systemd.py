@@ -80,12 +80,7 @@ class System:
         return self.run("systemctl", "is-active", "booted.target").stdout.strip() == "active"
 
     def _must_live(self) -> None:
-        assert self.outer.poll() is None, self.console
-
-    @property
-    def console(self) -> str:
-        """What PID 1 said."""
-        return self._console.read_text(errors="replace")
+        assert self.outer.poll() is None, self._console.read_text(errors="replace")
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a program of this machine inside."""
@@ -153,13 +148,8 @@ class Unit:
         return self.system.run("systemctl", "show", "--value", "--property", name, self.name).stdout.strip()
 
     @property
-    def told(self) -> list[str]:
-        """What PID 1 said of it."""
-        return [line for line in self.system.console.splitlines() if self.name in line]
-
-    @property
     def log(self) -> str:
-        """What the journal has of it."""
+        """What the journal has of it: what it printed, and what PID 1 said of it."""
         self.system.run("journalctl", "--sync")
         return self.system.run("journalctl", "--quiet", "--no-pager", "--output", "cat", "--unit", self.name).stdout
 

@@ -92,4 +92,4 @@ umount -l /.old
 mount --make-rshared / # else the folder of the credentials stays empty
 cd /
 exec env -i container=test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  /lib/systemd/systemd --unit=booted.target --log-target=console --show-status=no < /dev/null
+  /lib/systemd/systemd --unit=booted.target --log-target=journal --show-status=no < /dev/null

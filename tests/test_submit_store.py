@@ -1,0 +1,45 @@
+"""The submit statement by itself: races between writers."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+from deadsure.cli.embedded import EmbeddedPostgres
+from deadsure.runtime import db
+from deadsure.runtime.ids import uuid7
+from deadsure.runtime.store.submit import Accepted, KeyTaken, Submission, submit, submit_all
+from kit.postgres import server_log
+from kit.store import Store
+
+
+def test_writers_with_the_same_keys_in_any_order_never_deadlock(store: Store, server: EmbeddedPostgres) -> None:
+    def write(connection: db.Connection) -> None:
+        for turn in range(50):
+            keys = [f"{turn}-{n}" for n in range(30)]
+            random.shuffle(keys)
+            verdicts = submit(connection, [Submission(uuid7(), "plain", "1", key=key) for key in keys])
+            assert all(isinstance(verdict, Accepted) for verdict in verdicts)
+
+    before = server_log(server).count("deadlock detected")
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, [store.connect() for _ in range(4)]))
+    assert len(store.query("select id from deadsure.tasks")) == 50 * 30
+    assert server_log(server).count("deadlock detected") == before
+
+
+def test_the_same_id_again_is_the_same_task_and_no_replay(store: Store) -> None:
+    task = Submission(uuid7(), "plain", "1", key="k")
+    first, again = (submit(store.connection, [task])[0] for _ in range(2))
+    assert first == again
+    assert isinstance(again, Accepted)
+    assert not again.replayed
+
+
+def test_all_or_none_stores_nothing_beside_a_refusal(store: Store) -> None:
+    submit(store.connection, [Submission(uuid7(), "plain", "1", key="k")])
+    verdicts = submit_all(
+        store.connection, [Submission(uuid7(), "plain", "2"), Submission(uuid7(), "plain", "3", key="k")]
+    )
+    assert isinstance(verdicts[1], KeyTaken)
+    assert len(store.query("select id from deadsure.tasks")) == 1
