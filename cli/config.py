@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ..runtime import dsn
+from ..runtime.db import SOCKET_MARGIN
 from ..runtime.errors import ConfigurationError
 from ..supervisor.stopping import GRACE
 from . import layers
@@ -171,15 +172,23 @@ def _check_queues(queues: tuple[str, ...]) -> None:
 
 def _check_stop(config: Config) -> None:
     """Drain, kill, settle, end the api children: all of it before somebody kills us in the middle."""
-    database, pool = config.database, config.pool
-    # A statement can hold up the end of the drain, and another one the end of it all.
-    needed = pool.drain_timeout + 2 * GRACE + 2 * (database.connect_timeout + database.statement_timeout)
-    if pool.stop_timeout is not None and pool.stop_timeout <= needed:
+    pool = config.pool
+    if pool.stop_timeout is None:
+        return
+    # The database can hold up the end of the drain once, and the end of it all once more.
+    needed = pool.drain_timeout + 2 * GRACE + 2 * _longest_answer(config.database)
+    if pool.stop_timeout <= needed:
         raise ConfigurationError(
             f"pool.stop_timeout ({pool.stop_timeout:g} s) is too short for pool.drain_timeout "
             f"({pool.drain_timeout:g} s): stopping can take {needed:g} s, and would be killed before its tasks are "
             "settled. Shorten drain_timeout, or raise TimeoutStopSec and DEADSURE_POOL_STOP_TIMEOUT together"
         )
+
+
+def _longest_answer(database: Database) -> float:
+    """Seconds until a statement has failed, with a connection that must be made for it first."""
+    hosts = len(dsn.parse(database.dsn).hosts) if database.dsn is not None else 1
+    return hosts * database.connect_timeout + database.statement_timeout + SOCKET_MARGIN
 
 
 def _check_password(database: Database) -> None:

@@ -22,7 +22,7 @@ def default_runtime_dir(variables: Mapping[str, str]) -> Path:
     """
     given = variables.get("RUNTIME_DIRECTORY", "").split(":")[0]  # systemd lists several with colons
     if given:
-        return Path(given)
+        return Path(given).resolve()  # with DynamicUser= it is a link of systemd's
     xdg = Path(variables.get("XDG_RUNTIME_DIR", ""))
     if xdg.is_absolute() and _is_ours(xdg):
         return xdg / "deadsure"

@@ -69,8 +69,8 @@ class Intent(Mapping[str, JSON]):
 class Contract:
     """What a provider promises. Durations are seconds.
 
-    `lookup`: it can say with authority "done, here is the receipt" or "absent". `dedups_by_key`: it refuses, atomically,
-    to do one key twice and answers the repeat with the first receipt. `key_retention`: how long it remembers a key;
+    `lookup`: it can say with authority "done, here is the receipt" or "absent". `dedups_by_key`: it refuses to do one
+    key twice, atomically, and answers the repeat with the first receipt. `key_retention`: how long it remembers a key;
     past it an absence proves nothing. `settle_after`: after so long a request already sent can no longer arrive.
     `verify`: the intent's fields that a receipt must repeat; None: all of them.
     """

@@ -36,18 +36,26 @@ def execute(app: App, task: Claimed, asks_to_stop: Callable[[], bool]) -> Outcom
         deadline = task.started_at.astimezone(UTC) + timedelta(seconds=task.timeout)
     context = Context(str(task.id), task.kind, task.attempt, task.fence, deadline, asks_to_stop)
     try:
-        result = _call(registered, _payload(registered, task.payload), context)
+        result = _call(registered, payload_of(registered, task.payload), context)
     except Canceled as error:
         return Outcome("canceled", reason=reason_of(error))
     except BaseException as error:  # noqa: BLE001  whatever the handler raises is its failure
-        return Outcome("failed", reason=reason_of(error))
+        return failure(registered, task, error)
     try:
         return Outcome("succeeded", result=encode_result(result))
     except NotStorable as error:
         return Outcome("failed", reason=str(error))
 
 
-def _payload(registered: Registered, text: str) -> Any:
+def failure(registered: Registered, task: Claimed, error: BaseException) -> Outcome:
+    """What an attempt that raised comes to: tried again if its author allowed more than one attempt, else failed."""
+    if registered.kind.max_attempts == 1:
+        return Outcome("failed", reason=reason_of(error))
+    return Outcome("retry", reason=reason_of(error), delay=registered.backoff.delay(task.attempt))
+
+
+def payload_of(registered: Registered, text: str) -> Any:
+    """The payload as the handler wants it. Raises msgspec.ValidationError for one that does not fit."""
     value = json.loads(text)
     if registered.payload_type is None:
         return value

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, get_type_hints
 
+import msgspec
+
+from .effects import Provider
 from .errors import DeadsureError
 from .model import Kind
 from .states import OnDeath
@@ -50,13 +54,34 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before a definite failure is tried again: exponentially longer, in seconds, with jitter."""
+
+    first: float = 1.0
+    factor: float = 2.0
+    longest: float = 3600.0
+
+    def delay(self, attempt: int) -> float:
+        """Seconds to wait after this attempt (1, 2, ...): between half and the whole of the step."""
+        step = self.first
+        for _ in range(attempt - 1):
+            step = min(self.longest, step * self.factor)
+        return min(self.longest, step) * random.uniform(0.5, 1.0)  # noqa: S311  jitter, not a secret
+
+
+@dataclass(frozen=True, slots=True)
 class Registered:
-    """A handler with what its author declared. `payload_type` is None when the payload is taken as it is."""
+    """A handler with what its author declared. `payload_type` is None when the payload is taken as it is.
+
+    With a `provider` it is an effect: the handler turns the payload into an Intent, and the provider performs it.
+    """
 
     kind: Kind
     handler: Handler
     takes_context: bool
     payload_type: Any
+    provider: Provider | None = None
+    backoff: Backoff = Backoff()
 
 
 class App:
@@ -80,21 +105,36 @@ class App:
         timeout: float | None = None,
         queue: str = "default",
         priority: int = 0,
+        backoff: Backoff = Backoff(),
     ) -> Callable[[H], H]:
         """Register a handler: `handler(payload)` or `handler(payload, ctx)`, `def` or `async def`.
 
         `on_death` is what becomes of a task whose worker died in it: "unknown" (it may have had an effect), "fail",
         or "requeue" (the author declares that running it twice, even at once, does no harm). `timeout` is seconds
-        from the handler's start. Raises ValueError for a value that cannot be meant.
+        from the handler's start. With `max_attempts` above 1 an attempt that raises is tried again after `backoff`.
+        Raises ValueError for a value that cannot be meant.
         """
-        declared = Kind(kind, _on_death(on_death), max_attempts, timeout, queue, priority)
-        _check(declared)
+        return self._registrar(Kind(kind, _on_death(on_death), max_attempts, timeout, queue, priority), None, backoff)
 
-        def register(handler: H) -> H:
-            self._add(declared, handler)
-            return handler
+    def effect(
+        self,
+        kind: str,
+        *,
+        provider: Provider,
+        max_attempts: int = 1,
+        timeout: float | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        backoff: Backoff = Backoff(),
+    ) -> Callable[[H], H]:
+        """Register a function that turns a payload into an Intent, without side effects; `provider` performs it.
 
-        return register
+        A worker's death always makes such a task `unknown`: what settles it is the provider's contract, or a person.
+        Raises ValueError for a value that cannot be meant.
+        """
+        contract = None if provider.contract is None else msgspec.to_builtins(provider.contract)
+        declared = Kind(kind, OnDeath.UNKNOWN, max_attempts, timeout, queue, priority, provider.name, contract)
+        return self._registrar(declared, provider, backoff)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -105,13 +145,23 @@ class App:
         """The handler of this kind. Raises KeyError."""
         return self._handlers[kind]
 
-    def _add(self, kind: Kind, handler: Handler) -> None:
+    def _registrar(self, kind: Kind, provider: Provider | None, backoff: Backoff) -> Callable[[H], H]:
+        _check(kind)
+
+        def register(handler: H) -> H:
+            self._add(kind, handler, provider, backoff)
+            return handler
+
+        return register
+
+    def _add(self, kind: Kind, handler: Handler, provider: Provider | None, backoff: Backoff) -> None:
         if kind.name in self._handlers:
             raise ValueError(f"the kind {kind.name!r} is registered twice")
         parameters = list(inspect.signature(handler).parameters.values())
         if not 1 <= len(parameters) <= 2:
             raise ValueError(f"the handler of {kind.name!r} must take (payload) or (payload, ctx)")
-        self._handlers[kind.name] = Registered(kind, handler, len(parameters) == 2, _payload_type(handler, parameters))
+        payload_type = _payload_type(handler, parameters)
+        self._handlers[kind.name] = Registered(kind, handler, len(parameters) == 2, payload_type, provider, backoff)
 
 
 def _on_death(text: str) -> OnDeath:

@@ -23,6 +23,9 @@ class Kind:
     timeout: float | None = None
     queue: str = "default"
     priority: int = 0
+    #: For a kind with an effect: the provider's name, and its contract as it is told to the database.
+    provider: str | None = None
+    contract: dict[str, JSON] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,37 @@ class Claimed:
     payload: str
 
 
+EffectCause = Literal[
+    "ambiguous_answer", "receipt_mismatch", "unsettled_attempt", "retention_passed", "provider_changed"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectEnd:
+    """How an attempt at an effect ended. `definite`: its call, if there was one, has a definite answer.
+
+    `needs` is what would settle it, should it be unknown; `receipt` is JSON text.
+    """
+
+    definite: bool
+    needs: Literal["lookup", "decision"]
+    cause: EffectCause = "ambiguous_answer"
+    receipt: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a handler ended. `result` is JSON text; present only when it succeeded."""
+    """How a handler ended. `result` is JSON text; present only when it succeeded.
 
-    state: Literal["succeeded", "failed", "canceled"]
+    `retry`: a definite failure, to be tried again after `delay` seconds if the budget allows, else failed.
+    """
+
+    state: Literal["succeeded", "failed", "canceled", "retry", "unknown"]
     result: str | None = None
     reason: str | None = None
+    #: For what the hot path does not know: an effect's receipt, how its call ended, and when to try again.
+    effect: EffectEnd | None = None
+    delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

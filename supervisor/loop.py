@@ -106,7 +106,6 @@ class Supervisor:
     def _reload(self) -> None:
         if self._incarnation.begun and not self._stopping.told_to:
             self._workers.reload()
-            self._apis.restart()
 
     def _notice_exits(self) -> None:
         for death in self._workers.notice_exits(self._watch):
@@ -149,6 +148,8 @@ class Supervisor:
 
     def _keep_workers(self) -> None:
         if self._incarnation.begun and not self._stopping.told_to:
+            if self._workers.go_on_reloading():
+                self._apis.restart()
             self._workers.keep(self._watch, self._incarnation.id)
         self._workers.kill_overdue()
         self._ever_ready = self._workers.notice_ready() or self._ever_ready

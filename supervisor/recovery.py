@@ -24,6 +24,8 @@ from .link import Link
 
 #: Seconds between two attempts while the database does not answer, or refuses.
 PAUSE = 0.2
+#: Seconds for which one round goes on settling, before the loop sees to the lease and the watchdog again.
+LONGEST = 1.0
 #: Seconds after which a recovery no longer waits for descendants that will not die.
 PATIENCE = 5.0
 
@@ -81,7 +83,8 @@ class Recovery:
         """
         if not self._open or not self._left_behind_are_gone(living):
             return
-        while self._open and time.monotonic() >= self._not_before:
+        until = time.monotonic() + LONGEST
+        while self._open and self._not_before <= time.monotonic() < until:
             death = self._open[0]
             settled = self._recover(link, death)
             if settled is None:

@@ -17,10 +17,12 @@ class Reload:
     def __init__(self, spare: WorkerSeat) -> None:
         self.spare = spare
         self._old: list[WorkerSeat] = []
+        self._proven = False
 
     def begin(self, seats: list[WorkerSeat]) -> None:
         """From now on every worker that lives is to be replaced."""
         self._old = [seat for seat in seats if seat.child is not None and seat is not self.spare]
+        self._proven = False
         self.spare.backoff.succeeded()
         events.emit("reloading the application", workers=len(self._old))
 
@@ -30,15 +32,17 @@ class Reload:
         self._old = [seat for seat in self._old if seat.child is not None]
         return bool(self._old) and self.spare.child is None
 
-    def step(self) -> None:
-        """When the candidate is ready, let one old worker go."""
+    def step(self) -> bool:
+        """When the candidate is ready, let one old worker go. True for the first: the new code can be imported."""
         if self.spare.child is None or not self.spare.ready or not self._old:
-            return
+            return False
+        first, self._proven = not self._proven, True
         leaving = self._old.pop(0)
         self.spare = leaving
         leaving.ask_to_drain()
         if not self._old:
             events.emit("the application was reloaded")
+        return first
 
     def noticed_exit(self, seat: WorkerSeat) -> None:
         """A worker has ended; the candidate's end before it was ready ends the reload."""

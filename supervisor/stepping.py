@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from ..runtime import db, events, executor, sql
 from ..runtime.errors import DatabaseUnavailable, InDoubt, NotStorable, StatementRefused, StoreError
-from ..runtime.model import Claimed, Outcome, Refusal, Slot, Step, Wanted
-from ..runtime.store import hot
+from ..runtime.model import Claimed, EffectEnd, Outcome, Refusal, Slot, Step, Wanted
+from ..runtime.store import effects, hot
 
+T = TypeVar("T")
 _BACKEND = sql.statement("backend_identity")
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
@@ -40,7 +42,7 @@ class Stepper:
         nowhere = not wanted.queues
         while True:
             try:
-                step = hot.finish_and_claim(self.connected(), self.slot, task, outcome, wanted)
+                step = self._send(task, outcome, wanted)
                 break
             except (StatementRefused, NotStorable) as error:
                 # Surely not done. The finish alone, then (in the next step) the claim alone.
@@ -53,6 +55,15 @@ class Stepper:
                     break
         self.slot = step.slot
         return step if wanted.queues or nowhere else replace(step, stale=True)
+
+    def ask(self, work: Callable[[db.Connection, Slot], T]) -> T:
+        """Run a statement that may be repeated until it has an answer."""
+        while True:
+            try:
+                return work(self.connected(), self.slot)
+            except StoreError as error:
+                events.emit("a statement was not answered", error=str(error))
+                time.sleep(FIRST_PAUSE)
 
     def connected(self) -> db.Connection:
         """The connection; a new one as often as it takes, while the database is away."""
@@ -69,14 +80,24 @@ class Stepper:
                 pause = min(LONGEST_PAUSE, pause * 2)
         return self._connection
 
+    def _send(self, task: Claimed | None, outcome: Outcome | None, wanted: Wanted) -> Step:
+        hot_path = outcome is None or (outcome.effect is None and outcome.state not in ("retry", "unknown"))
+        if task is None or outcome is None or hot_path:
+            return hot.finish_and_claim(self.connected(), self.slot, task, outcome, wanted)
+        return effects.finish_alone(self.connected(), self.slot, task, outcome)
+
     def _refused(self, outcome: Outcome | None, error: StatementRefused | NotStorable) -> Outcome | None:
         """What to send after a refusal. A result that cannot be stored is the task's failure, not the database's."""
         events.emit("a statement was refused", error=str(error))
         time.sleep(FIRST_PAUSE)
         unstorable = isinstance(error, NotStorable) or error.sqlstate[:2] in _DATA_EXCEPTIONS
-        if outcome is not None and outcome.result is not None and unstorable:
-            return Outcome("failed", reason=f"result_not_storable: {executor.reason_of(error)}")
-        return outcome
+        if outcome is None or outcome.result is None or not unstorable:
+            return outcome
+        reason = f"result_not_storable: {executor.reason_of(error)}"
+        if outcome.effect is None:
+            return Outcome("failed", reason=reason)
+        # It has happened, and its proof cannot be kept: that is no failure.
+        return Outcome("unknown", reason=reason, effect=EffectEnd(False, outcome.effect.needs, "receipt_mismatch"))
 
     def _settle(self, task: Claimed | None) -> Step | None:
         """What a statement without an answer really did; None: nothing, send it again."""

@@ -10,19 +10,23 @@ import os
 import select
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from ..runtime import events, executor, loading, points
+from ..runtime import events, executor, loading, points, reconciling
 from ..runtime.blackbox import Phase, SeatMemory
 from ..runtime.errors import AppNotLoaded, StoreError
 from ..runtime.handlers import App
 from ..runtime.ids import new_token
 from ..runtime.model import Claimed, Outcome, Refusal, Slot, Step, Wanted
-from ..runtime.store import hot, pool
+from ..runtime.performing import Attempt
+from ..runtime.store import effects, hot, pool, reconcile
+from ..runtime.store.effects import Permission, Prepared
 from .settings import PoolSettings
 from .stepping import FIRST_PAUSE, Stepper
 
+RECONCILE_EVERY = 1.0
 EXIT_APP_NOT_LOADED = 3
 EXIT_SLOT_ENDED = 4
 
@@ -32,7 +36,7 @@ class Post:
     """Where a worker is put: its seat, the ids made for it, and the descriptors it inherits.
 
     `wake` is the pool's eventfd: there may be work. `control` is its own: look at the drain flag. `report` tells the
-    supervisor that something changed.
+    supervisor that something changed. `trusted` is whether the lease may still be relied on, by the local clock.
     """
 
     number: int
@@ -42,6 +46,7 @@ class Post:
     wake: int
     control: int
     report: int
+    trusted: Callable[[], bool]
 
 
 class MustExit(Exception):
@@ -78,6 +83,9 @@ class Worker:
         self._stepper = Stepper(settings.database, name, Slot(post.slot, new_token()), self._pause)
         self._app = App()
         self._woken = False
+        self._gate = StoreGate(self._stepper)
+        self._effects: list[str] = []
+        self._reconcile_at = 0.0
 
     def start(self) -> None:
         """Import, connect, register, report ready. Raises MustExit."""
@@ -97,7 +105,7 @@ class Worker:
             task, outcome = step.claimed, None
             if task is not None:
                 outcome = self._run(task)
-            elif not step.stale:
+            elif not step.stale and not self._reconcile():
                 self._wait()
         self._say(Phase.STOPPING)
 
@@ -107,6 +115,8 @@ class Worker:
         step = self._stepper.step(task, outcome, self._wanted())
         if step.refused is Refusal.SLOT_ENDED:
             raise MustExit(EXIT_SLOT_ENDED, "its slot has ended: somebody proved this worker dead or its lease over")
+        if step.finished is not None:
+            points.reach("after_finish")
         if step.refused is not None and task is not None:
             events.emit("a finish was refused", task=str(task.id), fence=task.fence, why=str(step.refused))
         if not step.trusted:
@@ -117,9 +127,30 @@ class Worker:
         memory = self._post.memory
         self._pass_on_wake()
         self._say(Phase.HANDLING, task)
-        outcome = executor.execute(self._app, task, lambda: memory.cancel_requested(task.id, task.fence))
+        points.reach("after_claim")
+        registered = self._app.handler(task.kind)
+        if registered.provider is None:
+            outcome = executor.execute(self._app, task, lambda: memory.cancel_requested(task.id, task.fence))
+        else:
+            outcome = Attempt(registered, registered.provider, task, self._gate, self._post.trusted).run()
         self._say(Phase.FINISHING, task)
+        points.reach("before_finish")
         return outcome
+
+    def _reconcile(self) -> bool:
+        """Look up one unknown task that is due, at most once a second unless there was one. True: there was."""
+        if not self._effects or time.monotonic() < self._reconcile_at:
+            return False
+        hold = reconciling.hold(self._app)
+        slot = self._post.slot
+        doubt = self._stepper.ask(lambda connection, _: reconcile.claim_lookup(connection, slot, self._effects, hold))
+        if doubt is None:
+            self._reconcile_at = time.monotonic() + RECONCILE_EVERY
+            return False
+        answer = reconciling.ask(self._app, doubt)
+        end = self._stepper.ask(lambda connection, _: reconciling.settle(connection, self._app, doubt, answer))
+        events.emit("an unknown task was looked up", task=str(doubt.id), fence=doubt.fence, outcome=end)
+        return True
 
     def _wait(self) -> None:
         """Sleep until there may be work, a drain, or the poll interval is over."""
@@ -153,6 +184,7 @@ class Worker:
     def _load(self) -> None:
         try:
             self._app = loading.load(self._settings.app, self._settings.app_dir)
+            self._effects = [kind.name for kind in self._app.kinds if kind.provider is not None]
         except AppNotLoaded as error:
             self._post.memory.problem = str(error)
             raise MustExit(EXIT_APP_NOT_LOADED, str(error)) from error
@@ -178,6 +210,23 @@ class Worker:
             timed = phase is Phase.HANDLING and task.timeout is not None
             deadline = time.monotonic_ns() + int((task.timeout or 0) * 1e9) if timed else 0
             self._post.memory.write_box(phase, self._post.slot, os.getpid(), task.id, task.fence, deadline)
+
+
+class StoreGate:
+    """The database, as an attempt at an effect needs it: each question is asked until it is answered."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+
+    def stored_effect(self, task: Claimed) -> tuple[str, bytes] | None:
+        return self._stepper.ask(lambda connection, slot: effects.stored(connection, slot.id, task))
+
+    def before_call(self, task: Claimed, what: Prepared, timeout: float, retention: float | None) -> Permission:
+        while True:
+            found = self._stepper.ask(lambda c, slot: effects.before_call(c, slot, task, what, timeout, retention))
+            if found.verdict != "untrusted":
+                return found
+            time.sleep(FIRST_PAUSE)  # renewed soon, or this worker is killed
 
 
 def _take(wake: int) -> bool:

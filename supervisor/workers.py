@@ -32,7 +32,6 @@ class Workers:
 
     def keep(self, watch: Watch, incarnation: UUID) -> None:
         """Fork those that are missing and may be forked."""
-        self._reload.step()
         for seat in self._seats:
             missing = self._reload.wants_candidate if seat is self._reload.spare else seat.child is None
             if missing and time.monotonic() >= seat.backoff.not_before:
@@ -40,6 +39,10 @@ class Workers:
                 assert seat.child is not None
                 assert seat.relay is not None
                 watch.add(seat.child, seat.relay)
+
+    def go_on_reloading(self) -> bool:
+        """Let the next old worker go when its successor is ready. True once, when the new code has proved itself."""
+        return self._reload.step()
 
     def reload(self) -> None:
         """Replace them one by one with freshly imported code; the old ones stay if it cannot be imported."""
@@ -111,6 +114,15 @@ class Workers:
     def _fork(self, seat: WorkerSeat, incarnation: UUID) -> None:
         seat.prepare()
         shared = self._shared
-        post = Post(seat.number, seat.slot, incarnation, seat.memory, shared.wake, seat.control, shared.report)
+        post = Post(
+            seat.number,
+            seat.slot,
+            incarnation,
+            seat.memory,
+            shared.wake,
+            seat.control,
+            shared.report,
+            lambda: shared.memory.read_header().trusted,
+        )
         keep = {shared.wake, seat.control, shared.report, shared.lock}
         seat.sit(fork(lambda: main(self._settings, post), keep), shared.output)

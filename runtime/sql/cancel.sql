@@ -35,8 +35,8 @@ unscheduled as (
                                  for update skip locked)
 ),
 unknown as (
-  insert into deadsure.unknowns (id, kind, provider, needs, since)
-  select id, kind, provider, unknown_needs, unknown_since from t where state = 'unknown'
+  insert into deadsure.unknowns (id, kind, provider, needs, since, lookup_at)
+  select id, kind, provider, unknown_needs, unknown_since, unknown_since from t where state = 'unknown'
   on conflict (id) do nothing
 ),
 told as (

@@ -48,14 +48,17 @@ returning slot;
 
 -- name: register_kind
 -- What a worker says about one of its kinds. Writes only when something differs.
-insert into deadsure.kinds as k (kind, on_death, max_attempts, timeout, queue, priority)
-values (cast(:kind as text), cast(:on_death as text), cast(:max_attempts as integer),
-        cast(:timeout as double precision), cast(:queue as text), cast(:priority as integer))
+insert into deadsure.kinds as k (kind, on_death, effect, provider, contract, max_attempts, timeout, queue, priority)
+values (cast(:kind as text), cast(:on_death as text), cast(:provider as text) is not null, cast(:provider as text),
+        cast(:contract as jsonb), cast(:max_attempts as integer), cast(:timeout as double precision),
+        cast(:queue as text), cast(:priority as integer))
 on conflict (kind) do update
-   set on_death = excluded.on_death, max_attempts = excluded.max_attempts, timeout = excluded.timeout,
+   set on_death = excluded.on_death, effect = excluded.effect, provider = excluded.provider,
+       contract = excluded.contract, max_attempts = excluded.max_attempts, timeout = excluded.timeout,
        queue = excluded.queue, priority = excluded.priority, registered_at = clock_timestamp()
- where (k.on_death, k.max_attempts, k.timeout, k.queue, k.priority) is distinct from
-       (excluded.on_death, excluded.max_attempts, excluded.timeout, excluded.queue, excluded.priority);
+ where (k.on_death, k.provider, k.contract, k.max_attempts, k.timeout, k.queue, k.priority) is distinct from
+       (excluded.on_death, excluded.provider, excluded.contract, excluded.max_attempts, excluded.timeout,
+        excluded.queue, excluded.priority);
 
 -- name: cancel_requests
 -- The attempts that run under this incarnation and were asked to stop. Changes nothing.

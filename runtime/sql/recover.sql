@@ -36,9 +36,11 @@ select s.slot from deadsure.slots s where s.incarnation = any(cast(:incarnations
 -- slots were being locked is seen. Settles what the ended slots hold, by each task's own on_death, and raises its
 -- fence. Returns what was settled. No row: they held nothing, or all of it had been finished.
 with held as (
-  select t.id, t.cancel_requested, t.on_death, t.attempts, t.max_attempts
+  select t.id, t.cancel_requested, t.on_death, t.attempts, t.max_attempts, k.provider,
+         coalesce(k.contract ->> 'lookup' = 'true' or k.contract ->> 'dedups_by_key' = 'true', false) as can_look_up
     from deadsure.slots s
     join deadsure.tasks t on t.id = any(s.task_ids) and t.owner = s.slot and t.state = 'running'
+    left join deadsure.kinds k on k.kind = t.kind
    where s.slot = any(cast(:slots as uuid[])) and s.ended
    order by t.id
      for update of t
@@ -64,13 +66,17 @@ settled as (
            else '' end end,
          unknown_since = case when v.state = 'unknown' then clock_timestamp() end,
          unknown_cause = case when v.state = 'unknown' then cast(:cause as text) end,
-         unknown_needs = case when v.state = 'unknown' then 'decision' end,
+         unknown_needs = case when v.state = 'unknown' then
+           case when v.can_look_up then 'lookup' else 'decision' end end,
+         -- Only the proof of an exit, with all it left behind, says that nothing can be sent any more.
+         sender_gone_at = case when cast(:senders_gone as boolean) then clock_timestamp() end,
          unknown_proof = case when v.state = 'unknown' then cast(:proof as text) end,
          unknown_signal = case when v.state = 'unknown' then cast(:signal as text) end,
          unknown_phase = case when v.state = 'unknown' then cast(:phase as text) end
     from verdict v
    where t.id = v.id
-  returning t.id, t.kind, t.queue, t.priority, t.run_at, t.state, t.fence, t.attempts, t.unknown_since
+  returning t.id, t.kind, t.queue, t.priority, t.run_at, t.state, t.fence, t.attempts, t.unknown_since,
+            t.unknown_needs, v.provider
 ),
 requeued as (
   insert into deadsure.ready (queue, priority, run_at, id, kind)
@@ -78,8 +84,8 @@ requeued as (
   on conflict do nothing
 ),
 unknown as (
-  insert into deadsure.unknowns (id, kind, needs, since)
-  select id, kind, 'decision', unknown_since from settled where state = 'unknown'
+  insert into deadsure.unknowns (id, kind, provider, needs, since, lookup_at)
+  select id, kind, provider, unknown_needs, unknown_since, unknown_since from settled where state = 'unknown'
 ),
 told as (
   insert into deadsure.events (task_id, event, detail)

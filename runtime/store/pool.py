@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
@@ -75,6 +76,8 @@ def register_kinds(connection: Connection, kinds: Sequence[Kind]) -> None:
             _KIND,
             kind=kind.name,
             on_death=kind.on_death,
+            provider=kind.provider,
+            contract=json.dumps(kind.contract) if kind.contract is not None else None,
             max_attempts=kind.max_attempts,
             timeout=kind.timeout,
             queue=kind.queue,

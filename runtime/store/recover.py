@@ -75,6 +75,7 @@ def _settle(connection: Connection, slots: Iterable[UUID], proof: Proof) -> list
         proof=proof.name,
         signal=exit_proof.signal if exit_proof else None,
         phase=exit_proof.phase if exit_proof else None,
+        senders_gone=exit_proof is not None and exit_proof.evidence.get("senders_gone", False) is True,
         evidence=json.dumps(exit_proof.evidence if exit_proof else {}),
     )
     return [Settled(id, kind, State(state), fence, attempts) for id, kind, state, fence, attempts in rows]

@@ -54,7 +54,8 @@ class System:
         self.cgroup = cgroup
         self._console = folder / "console"
         (folder / "mnt").mkdir()
-        lent = [sys.base_prefix, sysconfig.get_path("purelib"), str(ROOT)]
+        python = f"{sys.base_prefix}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
+        lent = [python, sysconfig.get_path("purelib"), str(ROOT)]
         command = [str(_BOOT), str(cgroup), str(folder / "mnt"), *lent, str(UNIT)]
         with self._console.open("wb") as out:
             self.outer = subprocess.Popen(

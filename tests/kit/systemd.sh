@@ -4,8 +4,8 @@
 #   systemd.sh CGROUP FOLDER PYTHON PACKAGES SOURCE UNIT
 #
 # CGROUP: an empty cgroup (version 2) that becomes the new system's root; whoever kills it ends everything. FOLDER: an
-# empty one to mount on. PYTHON, PACKAGES, SOURCE: an interpreter's prefix, a folder with what deadsure needs, and its
-# repository; they are seen under /opt/deadsure. UNIT: the template to install. The network is this machine's own.
+# empty one to mount on. PYTHON, PACKAGES, SOURCE: an interpreter in the bin of its prefix, a folder with what deadsure
+# needs, and its repository; all seen under /opt/deadsure. UNIT: the template to install. The network is shared.
 set -euo pipefail
 self=$(readlink -f "$0")
 
@@ -56,7 +56,8 @@ for generators in /usr/lib/systemd/system-generators /etc/systemd/system-generat
 done
 for name in systemd-udevd.service systemd-udev-trigger.service systemd-journald-audit.socket \
   systemd-modules-load.service systemd-remount-fs.service systemd-random-seed.service systemd-sysctl.service \
-  systemd-boot-random-seed.service modprobe@.service systemd-timesyncd.service systemd-networkd.socket systemd-hwdb-update.service \
+  systemd-boot-random-seed.service systemd-timesyncd.service systemd-networkd.socket systemd-hwdb-update.service \
+  modprobe@.service \
   sys-kernel-debug.mount sys-kernel-tracing.mount sys-fs-fuse-connections.mount sys-kernel-config.mount \
   dev-hugepages.mount dev-mqueue.mount proc-sys-fs-binfmt_misc.automount; do
   ln -s /dev/null "$root/etc/systemd/system/$name"
@@ -74,13 +75,13 @@ mount -t tmpfs -o mode=755 tmpfs "$root/opt"
 mkdir -p "$root/opt/deadsure/bin" "$root/opt/deadsure/python" "$root/opt/deadsure/packages" \
   "$root/opt/deadsure/source" "$root/etc/deadsure" "$root/etc/credstore"
 chmod 700 "$root/etc/credstore"
-mount --bind "$python" "$root/opt/deadsure/python"
+mount --bind "$(dirname "$(dirname "$python")")" "$root/opt/deadsure/python"
 mount --bind "$packages" "$root/opt/deadsure/packages"
 mount --bind "$source" "$root/opt/deadsure/source"
-cat > "$root/opt/deadsure/bin/deadsure" <<'PROGRAM'
+cat > "$root/opt/deadsure/bin/deadsure" <<PROGRAM
 #!/bin/sh
 export LD_LIBRARY_PATH=/opt/deadsure/python/lib PYTHONPATH=/opt/deadsure/source/.ci/path:/opt/deadsure/packages
-exec /opt/deadsure/python/bin/python3 -m deadsure "$@"
+exec /opt/deadsure/python/bin/$(basename "$python") -m deadsure "\$@"
 PROGRAM
 chmod 755 "$root/opt/deadsure/bin/deadsure"
 cp "$unit" "$root/etc/systemd/system/"

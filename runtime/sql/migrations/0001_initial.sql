@@ -8,6 +8,7 @@
 --   incarnations  one row per boot of a supervisor, with its lease
 --   slots         one row per forked worker: what it holds, and the token of its next statement
 --   events        what happened to a task outside the normal path
+--   decisions     what a person decided about an unknown task, and on which evidence; only ever added to
 --
 -- No index on tasks contains a column that a claim or a finish changes, also not in its WHERE: so each of these
 -- updates stays inside its page (HOT). That is why ready, scheduled and unknowns are tables and not partial indexes.
@@ -69,8 +70,13 @@ create table deadsure.tasks (
   intent            jsonb,
   fingerprint       text,
   request           bytea,
+  -- Since when its key may be known there; which attempt performed last; whether a perform has no definite answer,
+  -- and whether one of an earlier attempt has none; since when whoever sent it is surely gone.
   first_perform_at  timestamptz,
+  perform_fence     bigint,
   unsettled         boolean not null default false,
+  unsettled_earlier boolean not null default false,
+  sender_gone_at    timestamptz,
   receipt           jsonb,
 
   constraint result_only_if_succeeded check ((state = 'succeeded') = (result is not null)),
@@ -113,8 +119,11 @@ create table deadsure.unknowns (
   needs     text not null check (needs in ('lookup', 'decision')),
   since     timestamptz not null,
   lookup_at timestamptz,
-  lookups   integer not null default 0
+  lookups   integer not null default 0,
+  check (needs = 'decision' or lookup_at is not null)
 );
+
+create index unknowns_lookup_at on deadsure.unknowns (lookup_at) where needs = 'lookup';
 
 create table deadsure.incarnations (
   incarnation uuid primary key,
@@ -158,5 +167,32 @@ create table deadsure.events (
   event   text not null,
   detail  jsonb not null
 );
+
+create table deadsure.decisions (
+  decision   uuid primary key,
+  task_id    uuid not null,
+  at         timestamptz not null default clock_timestamp(),
+  actor      text not null check (length(actor) between 1 and 200),
+  evidence   text not null check (length(btrim(evidence)) between 1 and 10000),
+  decided    text not null check (decided in ('succeeded', 'failed', 'canceled')),
+  result     jsonb,
+  -- The task as it stood before, with everything that was known then.
+  before     jsonb not null
+);
+
+create index decisions_task on deadsure.decisions (task_id);
+
+create function deadsure.refuse_change() returns trigger language plpgsql set search_path = '' as $$
+begin
+  if current_setting('deadsure.pruning', true) = 'on' and tg_op = 'DELETE' then
+    return old;
+  end if;
+  raise exception 'deadsure.% is only ever added to', tg_table_name using errcode = 'insufficient_privilege';
+end $$;
+
+create trigger decisions_are_kept before update or delete on deadsure.decisions
+  for each row execute function deadsure.refuse_change();
+create trigger decisions_are_not_truncated before truncate on deadsure.decisions
+  for each statement execute function deadsure.refuse_change();
 
 create index events_task on deadsure.events (task_id, number);

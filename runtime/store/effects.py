@@ -1,0 +1,113 @@
+"""An effect's statements: what is stored before the call, and the finish that the hot path does not know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from .. import sql
+from ..db import Connection
+from ..ids import new_token
+from ..model import Claimed, Outcome, Refusal, Slot, Step
+from ..states import State
+from .hot import why_refused
+
+_STORED = sql.statement("stored_effect")
+_BEFORE_CALL = sql.statement("before_call")
+_FINISH = sql.statement("finish_alone")
+
+Verdict = Literal["go", "canceled", "untrusted", "provider_changed", "retention_passed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is to be sent, as the task keeps it from its first attempt on. `intent` is canonical JSON text."""
+
+    provider: str
+    identity: str
+    key: str
+    intent: str
+    fingerprint: str
+    request: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """The answer of the last check. `verdict` None: the slot has ended or the task is not this worker's any more.
+
+    `earlier`: an earlier attempt's call has no definite answer. For "go": what to send, and until when.
+    """
+
+    verdict: Verdict | None
+    earlier: bool = False
+    intent: str = ""
+    request: bytes = b""
+    not_after: datetime | None = None
+
+
+def stored(connection: Connection, slot: UUID, task: Claimed) -> tuple[str, bytes] | None:
+    """The intent (JSON text) and the request of an earlier attempt; None when none was prepared."""
+    rows = connection.run(_STORED, slot=slot, id=task.id, fence=task.fence)
+    return (rows[0][0], rows[0][1]) if rows and rows[0][0] is not None else None
+
+
+def before_call(
+    connection: Connection, slot: Slot, task: Claimed, what: Prepared, timeout: float, retention: float | None
+) -> Permission:
+    """The last check before the provider is called; with "go" it is noted that it may have been. May be repeated.
+
+    `timeout` is the call's, `retention` the contract's, in seconds.
+    """
+    rows = connection.run(
+        _BEFORE_CALL,
+        slot=slot.id,
+        token=slot.token,
+        id=task.id,
+        fence=task.fence,
+        provider=what.provider,
+        identity=what.identity,
+        key=what.key,
+        intent=what.intent,
+        fingerprint=what.fingerprint,
+        request=f"\\x{what.request.hex()}",
+        timeout=timeout,
+        retention=retention,
+    )
+    mine, verdict, earlier, intent, request, not_after = rows[0]
+    if not mine or verdict is None:
+        return Permission(None)
+    return Permission(verdict, earlier, intent or "", request or b"", not_after)
+
+
+def finish_alone(connection: Connection, slot: Slot, task: Claimed, outcome: Outcome) -> Step:
+    """Finish a task in a way that the hot path does not know: a receipt, a retry, `unknown`. Claims nothing.
+
+    Raises what hot.finish_and_claim raises; a lost answer is settled in the same way.
+    """
+    after = Slot(slot.id, new_token())
+    end = outcome.effect
+    rows = connection.run(
+        _FINISH,
+        slot=slot.id,
+        token=slot.token,
+        next_token=after.token,
+        id=task.id,
+        fence=task.fence,
+        outcome=outcome.state,
+        result=outcome.result,
+        reason=outcome.reason,
+        delay=outcome.delay,
+        effect=end is not None,
+        definite=end.definite if end else True,
+        cause=end.cause if end else None,
+        needs=end.needs if end else "decision",
+        receipt=end.receipt if end else None,
+    )
+    mine, finished = rows[0]
+    if not mine:
+        return Step(slot, refused=Refusal.SLOT_ENDED)
+    if finished is None:
+        return Step(slot, refused=why_refused(connection, task))
+    return Step(after, State(finished), stale=True)

@@ -1,0 +1,172 @@
+"""Settling `unknown`: by the provider's own answer, or by a person's decision.
+
+Every write is conditional on the fence that was read before the lookup: an answer that arrives after the task has moved
+on changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from .. import sql
+from ..db import Connection
+from ..effects import Contract, Receipt
+from ..model import JSON
+
+_CLAIM = sql.statement("claim_lookup")
+_FOUND = sql.statement("reconcile_found")
+_ABSENT = sql.statement("reconcile_absent")
+_MISMATCH = sql.statement("reconcile_mismatch")
+_UNAVAILABLE = sql.statement("reconcile_unavailable")
+_ASK = sql.statement("ask_now")
+_ASK_ALL = sql.statement("ask_all_now")
+_RESOLVE = sql.statement("resolve")
+
+AbsentVerdict = Literal["queued", "later", "decision", "retention_passed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An unknown task that is to be looked up. `key`, `intent` and `request` are None when nothing was ever prepared.
+
+    `started` is the database's time before the lookup; `lookups` counts this one.
+    """
+
+    id: UUID
+    kind: str
+    fence: int
+    attempts: int
+    payload: str
+    key: str | None
+    intent: str | None
+    request: bytes | None
+    identity: str | None
+    started: datetime
+    lookups: int
+
+
+def claim_lookup(connection: Connection, slot: UUID, kinds: Sequence[str], hold: float) -> Doubt | None:
+    """Take one task that is due for a lookup, for `hold` seconds; None when none is."""
+    rows = connection.run(_CLAIM, slot=slot, kinds=kinds, hold=hold)
+    return Doubt(*rows[0]) if rows else None
+
+
+def found(connection: Connection, doubt: Doubt, receipt: Receipt) -> bool:
+    """The verified receipt settles it: succeeded. False: the task has moved on."""
+    return bool(
+        connection.run(
+            _FOUND, id=doubt.id, fence=doubt.fence, result=result_of(receipt), receipt=receipt_text(receipt)
+        )
+    )
+
+
+def absent(connection: Connection, doubt: Doubt, contract: Contract) -> AbsentVerdict | None:
+    """The provider has not done it, with authority (or offers only to be asked again under the same key).
+
+    Returns what became of it; None: the task has moved on.
+    """
+    rows = connection.run(
+        _ABSENT,
+        id=doubt.id,
+        fence=doubt.fence,
+        started=doubt.started,
+        lookup=contract.lookup,
+        dedups=contract.dedups_by_key,
+        retention=contract.key_retention,
+        settle_after=contract.settle_after,
+    )
+    verdict: AbsentVerdict | None = rows[0][0] if rows else None
+    return verdict
+
+
+def mismatch(connection: Connection, doubt: Doubt, receipt: Receipt, why: str) -> bool:
+    """A receipt that proves something else: kept as evidence, a person has to look. False: the task has moved on."""
+    return bool(connection.run(_MISMATCH, id=doubt.id, fence=doubt.fence, why=why, receipt=receipt_text(receipt)))
+
+
+def unavailable(connection: Connection, doubt: Doubt, delay: float) -> bool:
+    """Ask again after `delay` seconds. False: the task has moved on."""
+    return bool(connection.run(_UNAVAILABLE, id=doubt.id, fence=doubt.fence, delay=delay))
+
+
+def ask_now(connection: Connection, id: UUID) -> tuple[str, bool] | None:
+    """Have an unknown task looked up at once. Returns its state and whether there is a contract that allows it; None:
+    no such task.
+    """
+    rows = connection.run(_ASK, id=id)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def ask_all_now(connection: Connection, provider: str) -> int:
+    """Have all unknown tasks of this provider looked up at once. Returns how many there are."""
+    return int(connection.run(_ASK_ALL, provider=provider)[0][0])
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person decides about an unknown task. `id` makes a repeat find its own; `result` is JSON text.
+
+    `version` is the row version that the person saw.
+    """
+
+    id: UUID
+    task: UUID
+    version: int
+    state: Literal["succeeded", "failed", "canceled"]
+    evidence: str
+    actor: str
+    result: str | None = None
+
+
+class Undecided(Exception):
+    """The decision was not taken: nothing was changed. `why` is no_such_task, version or state."""
+
+    def __init__(self, why: Literal["no_such_task", "version", "state"], state: str | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.state = state
+
+
+def resolve(connection: Connection, decision: Decision) -> None:
+    """Carry out a decision and write its audit row, in one transaction. May be repeated after a lost answer.
+
+    Raises Undecided; the version is compared before the state, so that who comes second learns that somebody decided.
+    """
+    there, decided, version, state = connection.run(
+        _RESOLVE,
+        decision=decision.id,
+        id=decision.task,
+        version=decision.version,
+        state=decision.state,
+        evidence=decision.evidence,
+        actor=decision.actor,
+        result=decision.result,
+    )[0]
+    if decided:
+        return
+    if not there:
+        raise Undecided("no_such_task")
+    raise Undecided("version" if version != decision.version else "state", state)
+
+
+def receipt_text(receipt: Receipt) -> str:
+    """A receipt as JSON text."""
+    return json.dumps(
+        {
+            "receipt_id": receipt.receipt_id,
+            "key": receipt.key,
+            "fingerprint": receipt.fingerprint,
+            "fields": dict(receipt.fields),
+        }
+    )
+
+
+def result_of(receipt: Receipt) -> str:
+    """What an effect task has as its result: the receipt's id and its fields."""
+    result: dict[str, JSON] = {**receipt.fields, "receipt_id": receipt.receipt_id}
+    return json.dumps(result)
