@@ -45,6 +45,7 @@ class Answer:
     url: str
     text: str
     value: dict[str, Any]
+    etag: str | None = None
 
     def task(self) -> dict[str, Any]:
         """The task that was asked for. Raises Refused when this is none."""
@@ -84,7 +85,7 @@ class Client:
             prefix = urlsplit(self.url).path.rstrip("/")
             connection.request(method, prefix + path, None if body is None else body.encode(), sent)
             response = connection.getresponse()
-            return _read(self.url, response.status, response.read())
+            return _read(self.url, response.status, response.read(), response.getheader("ETag"))
         except (OSError, http.client.HTTPException) as error:
             doubt = "" if method == "GET" else "; it may have been carried out"
             raise ServerUnavailable(f"the answer of {self.url} was lost ({_why(error)}){doubt}") from None
@@ -151,14 +152,14 @@ def _token(file: Path) -> str:
     return token
 
 
-def _read(url: str, status: int, body: bytes) -> Answer:
+def _read(url: str, status: int, body: bytes, etag: str | None) -> Answer:
     text = body.decode("utf-8", "replace")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if 200 <= status < 300 and isinstance(value, dict):
-        return Answer(url, text, value)
+        return Answer(url, text, value, etag)
     problem = value if isinstance(value, dict) else {}
     detail = problem.get("detail") or problem.get("title") or _strange(url)
     named = f"; the task is {problem['task_id']}" if "task_id" in problem else ""

@@ -106,8 +106,8 @@ class Config(Struct, frozen=True):
     drills: Drills = Drills()
 
 
-#: Variables that are no keys of the file: where the file is, and what the client commands use.
-OTHER_VARIABLES = ("DEADSURE_CONFIG", "DEADSURE_URL", "DEADSURE_TOKEN_FILE")
+#: Variables that are no keys of the file: where the file is, what the client commands use, and the demo application.
+OTHER_VARIABLES = ("DEADSURE_CONFIG", "DEADSURE_URL", "DEADSURE_TOKEN_FILE", "DEADSURE_LEDGER_URL")
 
 SECTIONS: dict[str, type[Struct]] = {
     "database": Database,

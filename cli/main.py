@@ -26,6 +26,9 @@ COMMANDS = {
     "show": "show a task",
     "list": "list tasks, the newest first",
     "cancel": "cancel a task, or ask a running one to stop",
+    "reconcile": "have an unknown task looked up at its provider now",
+    "resolve": "decide about an unknown task, with evidence",
+    "drill": "kill for real, and read afterwards whether every promise was kept",
     "doctor": "check configuration, database and runtime directory, and say what to do",
 }
 

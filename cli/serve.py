@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from dataclasses import replace
+from pathlib import Path
 
 from ..httpapi.settings import ApiSettings
 from ..runtime.blackbox import PoolMemory
@@ -37,6 +39,8 @@ def add_options(parser: ArgumentParser) -> None:
     # For `deadsure up`, which listens itself and must not be outlived.
     parser.add_argument("--listener", type=int, metavar="FD", help=SUPPRESS)
     parser.add_argument("--owner", type=int, metavar="PID", help=SUPPRESS)
+    # For `deadsure drill`: the point at which the first worker to reach it waits to be killed, and where it says so.
+    parser.add_argument("--drill", nargs=2, metavar=("POINT", "REPORT"), help=SUPPRESS)
 
 
 def run(arguments: Namespace) -> int:
@@ -45,6 +49,8 @@ def run(arguments: Namespace) -> int:
         kernel.die_with_parent(arguments.owner)
     config = load_config(arguments, warn=arguments.owner is None)
     api, settings = api_settings(config), pool_settings(config)
+    if arguments.drill is not None:
+        settings = replace(settings, drill=(arguments.drill[0], Path(arguments.drill[1])))
     listener = socket.socket(fileno=arguments.listener) if arguments.listener else open_listener(config.http.address)
     output = Output()
     log.subscribe(output.write, config.log.level, config.log.format)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..drills.ledger_process import LedgerProcess
 from ..runtime import db
 from ..runtime.errors import DeadsureError
 from ..runtime.store import migrate
@@ -19,10 +20,14 @@ from .embedded import EmbeddedError, EmbeddedPostgres, default_data_dir
 from .migrate import patient
 from .options import add_pool, load_config, say
 from .owner import Owner
+from .runtime_dir import prepare_runtime_dir
 from .serve import open_listener
-from .wiring import database_settings, tokens_of
+from .wiring import database_settings, runtime_dir_of, tokens_of
 
 DEMO = "deadsure.drills.demo:app"
+#: Where the demo application looks for its ledger.
+LEDGER = "DEADSURE_LEDGER_URL"
+LEDGER_PORT = 8471
 EXAMPLES = """\
   deadsure up                                     the built-in demo application
   deadsure up --app shop.tasks:app --workers 8    your own
@@ -50,7 +55,8 @@ def run(arguments: Namespace) -> int:
         _migrate(settled)
         address = Address(config.http.address.host, listener.getsockname()[1])
         variables = _variables(settled, arguments, address)
-        return Owner(listener, variables, postgres, lambda: guide.ready(settled, address, postgres)).run()
+        with _ledger(settled, variables):
+            return Owner(listener, variables, postgres, lambda: guide.ready(settled, address, postgres)).run()
 
 
 @contextmanager
@@ -81,6 +87,27 @@ def _on(postgres: EmbeddedPostgres, config: Config) -> Config:
         database=replace(config.database, dsn=postgres.dsn()),
         pool=replace(config.pool, runtime_dir=runtime_dir),
     )
+
+
+@contextmanager
+def _ledger(config: Config, variables: dict[str, str]) -> Iterator[None]:
+    """The demo application's ledger, a process of its own, unless there is one; its address goes into `variables`."""
+    if config.app != DEMO or LEDGER in variables:
+        yield
+        return
+    folder = prepare_runtime_dir(runtime_dir_of(config))
+    with _listening(folder / "ledger.jsonl") as ledger:
+        variables[LEDGER] = ledger.url
+        say(f"the demo's ledger is {ledger.url}, its book {ledger.file}")
+        yield
+
+
+def _listening(book: Path) -> LedgerProcess:
+    """On the port by convention, so that it is the same ledger next time; on another one where that is taken."""
+    try:
+        return LedgerProcess(book, port=LEDGER_PORT)
+    except OSError:
+        return LedgerProcess(book)
 
 
 def _migrate(config: Config) -> None:

@@ -8,13 +8,14 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
 from ..runtime.errors import DeadsureError
-from . import listing, openapi, probes, problems, submitting, tasks, wire
+from . import listing, openapi, probes, problems, settling, submitting, tasks, wire
 from .front import Front
 from .guard import Guard
 from .leftover import Leftover
 from .resource import Operation, routes
 
 WAITING = ("Prefer", "If-None-Match")
+DECIDING = ("If-Match", "Deadsure-Actor")
 FILTERS = ("state", "kind", "queue", "limit", "cursor")
 
 OPERATIONS = (
@@ -24,6 +25,8 @@ OPERATIONS = (
     Operation("GET", "/tasks/{id}", tasks.show, "read", 200, wire.Task, None, WAITING),
     Operation("GET", "/tasks/{id}/events", tasks.events, "read", 200, wire.Events),
     Operation("POST", "/tasks/{id}/cancel", tasks.cancel, "cancel", 202, wire.Task),
+    Operation("POST", "/tasks/{id}/reconcile", settling.look_up, "operate", 202, wire.Task),
+    Operation("POST", "/tasks/{id}/resolution", settling.resolve, "operate", 200, wire.Task, wire.Resolution, DECIDING),
     Operation("GET", "/workers", probes.workers, "read", 200, wire.Workers),
     Operation("GET", "/livez", probes.livez, None, 200, wire.Status),
     Operation("GET", "/readyz", probes.readyz, None, 200, wire.Status),

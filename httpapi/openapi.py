@@ -19,6 +19,8 @@ _REF = "#/components/schemas/{name}"
 #: Parameters by their name in the table of routes: where they stand, their schema, what they mean.
 _PARAMETERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "Idempotency-Key": ("header", {"type": "string"}, "Store the task once, however often it is sent under this key."),
+    "If-Match": ("header", {"type": "string"}, "The ETag of the version that the decision is about; required."),
+    "Deadsure-Actor": ("header", {"type": "string"}, "On loopback without tokens: who decides, recorded as claimed."),
     "If-None-Match": ("header", {"type": "string"}, "The ETag of the version that is known already."),
     "Prefer": ("header", {"type": "string"}, "`wait=N`: answer later, up to N seconds (at most 30)."),
     "state": ("query", {"$ref": _REF.format(name="State")}, "Only tasks in this state."),

@@ -24,7 +24,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGN
 async def show(request: Request) -> Response:
     """One task; with `Prefer: wait=N` once it has changed or ended, with If-None-Match only when it has changed."""
     here = front(request)
-    id = await _id(request, here)
+    id = await task_id(request, here)
     row = await _read(here, id)
     applied = preconditions.wait(request)
     if applied is not None and not preconditions.answers(request, State(row.state), row.version):
@@ -41,17 +41,17 @@ async def show(request: Request) -> Response:
 async def events(request: Request) -> Response:
     """What happened to a task outside the normal path."""
     here = front(request)
-    id = await _id(request, here)
+    id = await task_id(request, here)
     rows = await here.pool.run(lambda connection: read.events(connection, id), here.deadline())
     if rows is None:
-        raise _no_such_task(id)
+        raise no_such_task(id)
     return Response(wire.encode(Events([wire.event(row) for row in rows])), media_type="application/json")
 
 
 async def cancel(request: Request) -> Response:
     """Cancel a task that is queued, ask the handler of one that runs to stop. May be repeated."""
     here = front(request)
-    id = await _id(request, here)
+    id = await task_id(request, here)
     actor: str = request.state.actor
 
     def carry_out(connection: db.Connection) -> TaskRow | None:
@@ -60,7 +60,7 @@ async def cancel(request: Request) -> Response:
 
     row = await here.pool.run(carry_out, here.deadline())
     if row is None:
-        raise _no_such_task(id)
+        raise no_such_task(id)
     if row.state in (State.SUCCEEDED, State.FAILED):
         raise Problem(409, "already-finished", f"the task has {row.state}; nothing was changed", state=row.state)
     _tell_worker(here, row)
@@ -70,20 +70,21 @@ async def cancel(request: Request) -> Response:
 async def _read(here: Front, id: UUID) -> TaskRow:
     row = await here.pool.run(lambda connection: read.task(connection, id), here.deadline())
     if row is None:
-        raise _no_such_task(id)
+        raise no_such_task(id)
     return row
 
 
-async def _id(request: Request, here: Front) -> UUID:
+async def task_id(request: Request, here: Front) -> UUID:
     """The task's id. What cannot be one is answered with 404 like the others: after the database has answered."""
     text = request.path_params["id"]
     if not _ID.fullmatch(text):
         await here.pool.run(lambda connection: read.task(connection, UUID(int=0)), here.deadline())
-        raise _no_such_task("of that id (it must be a UUID)")
+        raise no_such_task("of that id (it must be a UUID)")
     return UUID(text)
 
 
-def _no_such_task(id: UUID | str) -> Problem:
+def no_such_task(id: UUID | str) -> Problem:
+    """The answer when the database has said that there is none."""
     return Problem(404, "no-such-task", f"there is no task {id}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -39,6 +39,14 @@ class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
     """Tasks that are stored all together or not at all."""
 
     tasks: Annotated[list[NewBatchTask], Meta(min_length=1, max_length=1000)]
+
+
+class Resolution(msgspec.Struct, forbid_unknown_fields=True):
+    """A person's decision about an unknown task. `result` only for one that succeeded."""
+
+    state: Literal["succeeded", "failed", "canceled"]
+    evidence: Annotated[str, Meta(min_length=1, max_length=10_000, description="how you know")]
+    result: msgspec.Raw = msgspec.Raw()  # empty: not given
 
 
 class Unknown(msgspec.Struct):

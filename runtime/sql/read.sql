@@ -4,8 +4,10 @@ select t.id, t.kind, t.queue, t.priority, t.state, cast(t.payload as text) as pa
        t.failure_reason, t.cancel_requested, t.attempts, t.max_attempts, t.timeout, t.fence, t.version,
        t.created_at, t.run_at, t.started_at, t.finished_at,
        t.unknown_since, t.unknown_cause, t.unknown_proof, t.unknown_signal, t.unknown_phase, t.unknown_needs,
-       t.provider, t.effect_key, t.fingerprint, cast(t.receipt as text) as receipt
-  from deadsure.tasks t
+       coalesce(t.provider, k.provider) as provider,
+       coalesce(t.effect_key, case when k.effect then 'deadsure-' || t.id end) as effect_key,
+       t.fingerprint, cast(t.receipt as text) as receipt
+  from deadsure.tasks t left join deadsure.kinds k on k.kind = t.kind
  where t.id = any(cast(:ids as uuid[]));
 
 -- name: ping

@@ -145,15 +145,6 @@ noted as (
 )
 select t.state, t.can from t;
 
--- name: ask_all_now
--- Likewise for every unknown task of one provider that can be looked up. Returns how many.
-with asked as (
-  update deadsure.unknowns u set lookup_at = clock_timestamp()
-   where u.provider = cast(:provider as text) and u.needs = 'lookup'
-  returning 1
-)
-select count(*) from asked;
-
 -- name: resolve
 -- A person's decision about an unknown task, with its audit row in the same transaction. The version the person saw is
 -- compared first, then the state. A repeat of the same decision finds its own row and changes nothing.

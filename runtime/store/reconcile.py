@@ -24,7 +24,6 @@ _ABSENT = sql.statement("reconcile_absent")
 _MISMATCH = sql.statement("reconcile_mismatch")
 _UNAVAILABLE = sql.statement("reconcile_unavailable")
 _ASK = sql.statement("ask_now")
-_ASK_ALL = sql.statement("ask_all_now")
 _RESOLVE = sql.statement("resolve")
 
 AbsentVerdict = Literal["queued", "later", "decision", "retention_passed"]
@@ -100,11 +99,6 @@ def ask_now(connection: Connection, id: UUID) -> tuple[str, bool] | None:
     """
     rows = connection.run(_ASK, id=id)
     return (rows[0][0], rows[0][1]) if rows else None
-
-
-def ask_all_now(connection: Connection, provider: str) -> int:
-    """Have all unknown tasks of this provider looked up at once. Returns how many there are."""
-    return int(connection.run(_ASK_ALL, provider=provider)[0][0])
 
 
 @dataclass(frozen=True, slots=True)

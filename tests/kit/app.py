@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from deadsure import App, Context
+from deadsure import App, Backoff, Call, Context, Contract, Intent, Receipt
 from deadsure.runtime.ids import new_token, uuid7
 
 app = App()
@@ -141,6 +141,50 @@ def ids(payload: dict[str, Any]) -> dict[str, list[Any]]:
         "uuid": [str(uuid7()) for _ in numbers],
         "random": [random.random() for _ in numbers],
     }
+
+
+class FileBank:
+    """A provider that keeps what it did in a folder, one line an effect, so that it outlives every process."""
+
+    timeout = 5.0
+
+    def __init__(self, name: str, contract: Contract | None) -> None:
+        self.name = name
+        self.contract = contract
+
+    def perform(self, call: Call) -> Receipt:
+        folder = Path(str(call.intent["folder"]))
+        receipt = self.lookup(call)
+        if receipt is None:
+            with (folder / "effects").open("a") as effects:
+                effects.write(f"{call.key}\n")
+        block = call.intent.get("block")
+        while block is not None and not Path(str(block)).exists():
+            time.sleep(0.01)
+        return Receipt("r-1", call.key, call.fingerprint, dict(call.intent))
+
+    def lookup(self, call: Call) -> Receipt | None:
+        effects = Path(str(call.intent["folder"])) / "effects"
+        if not effects.exists() or call.key not in effects.read_text().split():
+            return None
+        return Receipt("r-1", call.key, call.fingerprint, dict(call.intent))
+
+
+def _intent(payload: dict[str, Any]) -> Intent:
+    return Intent(payload)
+
+
+_FULL = Contract(lookup=True, dedups_by_key=True, key_retention=3600, settle_after=0)
+app.effect("pay", provider=FileBank("bank", _FULL), max_attempts=3)(_intent)
+app.effect("pay.blind", provider=FileBank("blind", None))(_intent)
+
+
+@app.task("flaky", on_death="fail", max_attempts=3, backoff=Backoff(first=0.05, factor=1))
+def flaky(payload: dict[str, Any], context: Context) -> str:
+    _note(payload, context, "start")
+    if context.attempt <= payload["fail"]:
+        raise RuntimeError(f"attempt {context.attempt}")
+    return "at last"
 
 
 @app.task("print", on_death="fail")

@@ -1,0 +1,151 @@
+"""`deadsure drill`: harm on purpose, on the configured (staging) database or an embedded one; then the facts.
+
+A drill kills only processes that it has started, works in a queue of its own, and removes its rows.
+"""
+
+from __future__ import annotations
+
+import signal
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from ..drills import checker, kill, matrix, report
+from ..drills.kill import Site
+from ..drills.plan import CONFIRMS, PROVIDERS, Plan
+from ..runtime import db
+from ..runtime.errors import ConfigurationError, DeadsureError
+from ..runtime.points import POINTS
+from ..runtime.store import migrate
+from .config import KEYS, Config, environment
+from .embedded import NAME, EmbeddedError, EmbeddedPostgres, default_data_dir
+from .migrate import patient
+from .options import DONE, FAILED, load_config, say
+from .wiring import database_settings
+
+EXAMPLES = """\
+  deadsure drill kill --window after_claim --provider contract     kill -9 before anything was sent
+  deadsure drill kill --window after_tool --provider none --full   after it was done, and nobody can be asked
+  deadsure drill kill --window after_tool --provider contract --confirm lease
+  deadsure drill matrix --sample 20                                20 of the 180 kills there are, as a table
+
+`kill` prints one JSON line and exits with 0 when it is what the provider's contract promises, else with 1.
+"""
+
+
+class NoDatabase(DeadsureError):
+    """There is no database for the drill; nothing was started."""
+
+
+def add_options(parser: ArgumentParser) -> None:
+    drills = parser.add_subparsers(metavar="DRILL", required=True)
+    one = drills.add_parser("kill", help="one kill, and its fact table", allow_abbrev=False)
+    one.add_argument("--window", required=True, choices=POINTS, help="where the worker is killed")
+    one.add_argument("--provider", required=True, choices=PROVIDERS, help="what the ledger promises")
+    one.add_argument("--full", action="store_true", help="print the whole fact table")
+    one.set_defaults(drill=_kill)
+    many = drills.add_parser("matrix", help="every kill there is, as a table", allow_abbrev=False)
+    many.add_argument("--sample", metavar="N", type=int, help="only so many")
+    many.add_argument("--seed", metavar="S", type=int, default=0, help="chooses the sample; default 0")
+    many.add_argument("--jobs", metavar="N", type=int, default=2, help="so many at a time; default 2")
+    many.set_defaults(drill=_matrix)
+    for command in (one, many):
+        command.add_argument("--confirm", choices=CONFIRMS, default="exit", help="what proves the death; default exit")
+        command.add_argument("--keep", action="store_true", help="leave the drill's rows and files")
+        command.add_argument("--data", metavar="DIR", type=Path, help="where the embedded PostgreSQL keeps its data")
+        command.add_argument("--config", metavar="FILE", default=SUPPRESS, help="the configuration, TOML")
+
+
+def run(arguments: Namespace) -> int:
+    """Raises ConfigurationError, also when drills are not allowed here, NoDatabase, DrillFailed or StoreError."""
+    config = load_config(arguments)
+    if not config.drills.enabled:
+        raise ConfigurationError("drills are switched off here ([drills] enabled = false); nothing was started")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it cleans up as after Ctrl-C
+    with _database(config, arguments.data) as settled:
+        _migrate(settled)
+        site = Site(database_settings(settled), _variables(settled, arguments), say, arguments.keep)
+        code: int = arguments.drill(site, arguments)
+        return code
+
+
+def _kill(site: Site, arguments: Namespace) -> int:
+    plan = Plan.make(arguments.window, arguments.provider, arguments.confirm)
+    facts = kill.run(site, plan)
+    verdict = checker.judge(plan, facts)
+    print(report.line(facts, full=arguments.full), flush=True)
+    for text in verdict.why:
+        say(text)
+    return DONE if verdict.value is True else FAILED
+
+
+def _matrix(site: Site, arguments: Namespace) -> int:
+    plans = matrix.plans(arguments.confirm, arguments.sample, arguments.seed)
+    quiet = replace(site, tell=lambda _: None)
+    say(f"{len(plans)} kills, {arguments.jobs} at a time")
+    print(report.header(), flush=True)
+    counted: Counter[object] = Counter()
+    for plan, facts, verdict in matrix.hold(quiet, plans, arguments.jobs):
+        print(report.row(plan, facts, verdict), flush=True)
+        counted[str(verdict.value)] += 1
+    print(f"{len(plans)} kills: {counted['True']} ok, {counted['False']} wrong, {counted['unknown']} unknown")
+    return DONE if counted["True"] == len(plans) else FAILED
+
+
+@contextmanager
+def _database(config: Config, data: Path | None) -> Iterator[Config]:
+    """The configuration with a database in it: the configured one, an embedded one that runs, or one started here."""
+    if config.database.dsn is not None:
+        yield config
+        return
+    folder = (data or default_data_dir(environment())).absolute()
+    if (dsn := _running(folder)) is not None:
+        say(f"using the PostgreSQL that runs in {folder}")
+        yield _on(config, dsn)
+        return
+    postgres = EmbeddedPostgres(folder)
+    say(f"starting PostgreSQL in {folder}")
+    try:
+        postgres.start()
+    except EmbeddedError as error:
+        raise NoDatabase(str(error)) from None
+    try:
+        yield _on(config, postgres.dsn())
+    finally:
+        postgres.stop()
+
+
+def _running(folder: Path) -> str | None:
+    """The DSN of the server that `deadsure up` runs in this folder. A server's working directory is its cluster."""
+    cluster = folder / "pg"
+    with suppress(OSError, ValueError, IndexError):
+        pid, _, _, port, socket, *_ = (cluster / "postmaster.pid").read_text().splitlines()
+        if Path(f"/proc/{int(pid)}/cwd").resolve(strict=True) == cluster.resolve():
+            return f"postgresql://{NAME}@:{int(port)}/{NAME}?host={quote(socket.strip())}"
+    return None
+
+
+def _on(config: Config, dsn: str) -> Config:
+    return msgspec.structs.replace(config, database=msgspec.structs.replace(config.database, dsn=dsn))
+
+
+def _migrate(config: Config) -> None:
+    connection = db.connect(patient(database_settings(config)), "deadsure drill")
+    try:
+        migrate.migrate(connection)
+    finally:
+        connection.close()
+
+
+def _variables(config: Config, arguments: Namespace) -> dict[str, str]:
+    """The environment for the drill's `deadsure serve`: ours, and the database."""
+    variables = {**environment(), KEYS["database.dsn"].variable: str(config.database.dsn)}
+    if arguments.config is not None:
+        variables["DEADSURE_CONFIG"] = str(Path(arguments.config).absolute())
+    return variables

@@ -1,0 +1,122 @@
+"""The endpoints that settle `unknown`: have it looked up now, or decide."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..runtime import db, payload
+from ..runtime.errors import NotStorable
+from ..runtime.ids import uuid7
+from ..runtime.states import State
+from ..runtime.store import read, reconcile
+from ..runtime.store.read import TaskRow
+from ..runtime.store.reconcile import Decision, Undecided
+from . import body, wire
+from .front import front
+from .problems import Problem
+from .tasks import no_such_task, task_id
+
+_resolution = msgspec.json.Decoder(wire.Resolution)
+_TAG = re.compile(r'"(\d{1,18})"')
+_ACTOR = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,98}[\x21-\x7e])?")
+
+
+async def look_up(request: Request) -> Response:
+    """Have an unknown task looked up at its provider now."""
+    here = front(request)
+    id = await task_id(request, here)
+
+    def ask(connection: db.Connection) -> tuple[tuple[str, bool] | None, TaskRow | None]:
+        return reconcile.ask_now(connection, id), read.task(connection, id)
+
+    found, row = await here.pool.run(ask, here.deadline())
+    if found is None or row is None:
+        raise no_such_task(id)
+    state, can = found
+    if state != State.UNKNOWN:
+        raise Problem(409, "not-unknown", f"the task is {state}; there is nothing to look up", state=state)
+    if not can:
+        said = "its provider has no contract that could settle it; a decision is needed (POST .../resolution)"
+        raise Problem(409, "decision-needed", said, state=state)
+    here.wake_workers()
+    return Response(wire.encode(wire.task(row)), 202, {"ETag": wire.etag(row)}, "application/json")
+
+
+async def resolve(request: Request) -> Response:
+    """Decide about an unknown task, with evidence. Kept for ever with who decided."""
+    here = front(request)
+    id = await task_id(request, here)
+    version = _version(request)
+    asked = body.decode(_resolution, await body.read(request, here.settings))
+    decision = Decision(uuid7(), id, version, asked.state, _evidence(asked), _actor(request), _result(asked))
+
+    def carry_out(connection: db.Connection) -> TaskRow | None:
+        reconcile.resolve(connection, decision)
+        return read.task(connection, id)
+
+    try:
+        row = await here.pool.run(carry_out, here.deadline())
+    except Undecided as undecided:
+        raise _refused(id, undecided) from None
+    if row is None:
+        raise no_such_task(id)
+    return Response(wire.encode(wire.task(row)), 200, {"ETag": wire.etag(row)}, "application/json")
+
+
+def _version(request: Request) -> int:
+    """The version that the person saw. Raises Problem: 428 without If-Match, 412 for one that can be no task's."""
+    values = request.headers.getlist("if-match")
+    if not values:
+        raise Problem(428, "precondition-required", "send the task's ETag as If-Match: decide about what you have seen")
+    found = _TAG.fullmatch(values[0].strip()) if len(values) == 1 else None
+    if found is None:
+        raise Problem(412, "changed-meanwhile", "If-Match must be the one ETag that the task had when you read it")
+    return int(found[1])
+
+
+def _evidence(asked: wire.Resolution) -> str:
+    evidence = asked.evidence.strip()
+    if not evidence:
+        raise Problem(422, "invalid-request", "evidence must say how you know - `$.evidence`")
+    if "\0" in evidence:
+        raise Problem(400, "malformed-json", "a text holds the character NUL - `$.evidence`")
+    return evidence
+
+
+def _result(asked: wire.Resolution) -> str | None:
+    text = bytes(asked.result)
+    if not text:
+        return None
+    if asked.state != "succeeded":
+        raise Problem(422, "invalid-request", "only a task that succeeded has a result - `$.result`")
+    try:
+        payload.check(text, "$.result")
+    except NotStorable as error:
+        raise Problem(400, "malformed-json", str(error)) from None
+    return text.decode()
+
+
+def _actor(request: Request) -> str:
+    """Who decides: the token's name, or whoever on this machine, with the name that was claimed."""
+    actor: str = request.state.actor
+    claimed = request.headers.get("deadsure-actor")
+    if claimed is None or actor != "loopback":
+        return actor
+    if not _ACTOR.fullmatch(claimed):
+        raise Problem(400, "malformed-header", "Deadsure-Actor must be 1 to 100 visible ASCII characters")
+    return f"loopback (claimed: {claimed})"
+
+
+def _refused(id: UUID, undecided: Undecided) -> Problem:
+    if undecided.why == "no_such_task":
+        return no_such_task(id)
+    if undecided.why == "version":
+        said = "the task has changed since you read it: somebody decided, or a lookup did; read it again"
+        return Problem(412, "changed-meanwhile", said, state=undecided.state)
+    said = f"the task is {undecided.state}, not unknown; there is nothing to decide"
+    return Problem(409, "not-unknown", said, state=undecided.state)
