@@ -9,8 +9,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..runtime import db, payload
+from ..runtime import db
 from ..runtime.errors import NotStorable
+from ..runtime.executor import encode_result
 from ..runtime.ids import uuid7
 from ..runtime.states import State
 from ..runtime.store import read, reconcile
@@ -89,16 +90,14 @@ def _evidence(asked: wire.Resolution) -> str:
 
 
 def _result(asked: wire.Resolution) -> str | None:
-    text = bytes(asked.result)
-    if not text:
+    if asked.result is None:
         return None
     if asked.state != "succeeded":
         raise Problem(422, "invalid-request", "only a task that succeeded has a result - `$.result`")
     try:
-        payload.check(text, "$.result")
+        return encode_result(asked.result)
     except NotStorable as error:
-        raise Problem(400, "malformed-json", str(error)) from None
-    return text.decode()
+        raise Problem(400, "malformed-json", f"{error} - `$.result`") from None
 
 
 def _actor(request: Request) -> str:

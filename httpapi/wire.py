@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -46,7 +46,7 @@ class Resolution(msgspec.Struct, forbid_unknown_fields=True):
 
     state: Literal["succeeded", "failed", "canceled"]
     evidence: Annotated[str, Meta(min_length=1, max_length=10_000, description="how you know")]
-    result: msgspec.Raw = msgspec.Raw()  # empty: not given
+    result: Any = None
 
 
 class Unknown(msgspec.Struct):
