@@ -229,7 +229,7 @@ def _open_socket(host: Host, connect_timeout: float, unacknowledged: float) -> s
             raw.close()
             raise
         return raw
-    raw = socket.create_connection((host.name, host.port), connect_timeout)
+    raw = socket.create_connection((host.address or host.name, host.port), connect_timeout)
     # Without NODELAY a statement with 8 to 20 kB of parameters stalls 40 ms (Nagle against the delayed ACK).
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -22,6 +22,8 @@ class Host:
 
     name: str
     port: int
+    #: Where to connect, when the name has been resolved already; the name still counts for TLS.
+    address: str | None = None
 
     @property
     def is_socket(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from ..runtime import db, events
 from ..runtime.db import Connection
 from ..runtime.errors import DatabaseUnavailable, InDoubt, StatementRefused, StoreError
+from .resolver import Resolver
 
 T = TypeVar("T")
 FIRST_PAUSE = 0.1
@@ -19,8 +20,9 @@ LONGEST_PAUSE = 2.0
 class Link:
     """Lends the connection to short, bounded calls. While the database is away it fails fast between attempts."""
 
-    def __init__(self, settings: db.Settings, name: str) -> None:
+    def __init__(self, settings: db.Settings, name: str, resolver: Resolver) -> None:
         self._settings = settings
+        self._resolver = resolver
         self._name = name
         self._connection: Connection | None = None
         self._pause = 0.0
@@ -65,8 +67,11 @@ class Link:
             return self._connection
         if time.monotonic() < self._not_before:
             raise DatabaseUnavailable("the database was away a moment ago; nothing was sent")
+        dsn = self._resolver.resolved()
+        if dsn is None:
+            raise DatabaseUnavailable("the database's host name is not resolved yet; nothing was sent")
         patience = min(self._settings.connect_timeout, self._seconds_left())
-        self._connection = db.connect(replace(self._settings, connect_timeout=patience), self._name)
+        self._connection = db.connect(replace(self._settings, dsn=dsn, connect_timeout=patience), self._name)
         return self._connection
 
     def _seconds_left(self) -> float:
@@ -78,6 +83,7 @@ class Link:
         now = time.monotonic()
         if now < self._not_before:
             return
+        self._resolver.distrust()
         if self._pause == 0.0:
             events.emit("the database does not answer", error=str(error))
         self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)

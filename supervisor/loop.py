@@ -26,6 +26,7 @@ from .notify import Notify
 from .output import Output
 from .pool_lock import PoolLock
 from .recovery import Recovery
+from .resolver import Resolver
 from .settings import ApiMain, PoolSettings
 from .shared import Shared
 from .signals import Signals
@@ -52,7 +53,8 @@ class Supervisor:
         self._lock = PoolLock(settings.runtime_dir / f"{settings.name}.pool")
         # One seat more than workers, for reloading.
         self._shared = Shared(PoolMemory(settings.workers + 1), self._lock.fd, output)
-        self._link = Link(settings.database, f"deadsure supervisor {settings.name}")
+        self._resolver = Resolver(settings.database.dsn)
+        self._link = Link(settings.database, f"deadsure supervisor {settings.name}", self._resolver)
         self._recovery = Recovery()
         self._workers = Workers(settings, self._shared)
         self._apis = Apis(settings.api_processes, api, listener, self._shared)
@@ -83,7 +85,8 @@ class Supervisor:
     def _go_round(self) -> None:
         self._hear_signals()
         self._notice_exits()
-        self._recovery.settle(self._link, self._workers.pids | self._apis.pids)
+        self._resolver.keep()
+        self._recovery.settle(self._link, self._workers.pids | self._apis.pids | self._resolver.pids)
         self._apis.keep(self._watch)
         self._take_part()
         self._promote()
@@ -181,13 +184,14 @@ class Supervisor:
         elif not self._stopping.told_to:
             due.append(now + 0.05)
         due += self._recovery.due(self._link)
-        later = [*self._workers.due, *self._apis.retry_at]
+        later = [*self._workers.due, *self._apis.retry_at, *self._resolver.due]
         return min(due + [at for at in later if at > now])
 
     def _close(self) -> int:
         settled = not self._unsettled and self._incarnation.end()
         self._apis.stop(self._watch, time.monotonic() + self._stopping.grace)
         self._link.close()
+        self._resolver.close()
         self._signals.close()
         events.emit("stopped", settled=settled)
         return 0 if settled else 1
