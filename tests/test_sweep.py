@@ -10,6 +10,7 @@ from deadsure.runtime.ids import new_token
 from deadsure.runtime.model import Outcome, Refusal
 from deadsure.runtime.store import hot, pool, recover
 from deadsure.supervisor.lease import Lease, boottime
+from kit.scale import count
 from kit.store import LOCK, WANTED, Store
 from kit.wait import wait_until
 
@@ -50,7 +51,7 @@ def test_a_supervisor_never_sweeps_itself(store: Store) -> None:
 
 
 def test_a_late_finish_after_a_sweep_is_refused_every_time(store: Store) -> None:
-    workers = [store.worker() for _ in range(20)]
+    workers = [store.worker() for _ in range(count(long=80, ci=20))]
     for _ in workers:
         store.submit("plain")
     held = [(worker, worker.claim()) for worker in workers]

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -138,3 +139,36 @@ def test_hosts_whose_clocks_disagree_take_no_living_lease(
     assert [store.row(task)["attempts"] for task in tasks] == [1, 1]
     assert store.query("select 1 as one from deadsure.events") == []
     assert store.query("select 1 as one from deadsure.incarnations where ended_by = 'lease'") == []
+
+
+def test_a_clock_that_is_stepped_by_an_hour_during_a_run_costs_no_lease(
+    new_pool: NewPool, store: Store, tmp_path: Path
+) -> None:
+    library = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
+    if library is None:
+        pytest.skip("faketime is not installed")
+    clock = tmp_path / "clock"
+    clock.write_text("+0")
+    stepped = new_pool(options={"POOL_LEASE": "2", "POOL_RENEW_EVERY": "0.4"})
+    stepped.environment = {
+        "LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }  # fmt: skip
+    stepped.start(ready=False)
+    other = new_pool(options={"POOL_LEASE": "2", "POOL_RENEW_EVERY": "0.4"}).start()
+    wait_until(stepped.is_ready, "both pools are ready", 30)
+    tasks = [store.submit("note", '{"seconds": 6}') for _ in range(2)]
+    wait_until(lambda: all(store.row(task)["state"] == "running" for task in tasks), "both run")
+    for step in ("-1h", "+1h", "-1h"):
+        clock.write_text(step)
+        before = _renewed(store, stepped.pid)
+        wait_until(lambda before=before: _renewed(store, stepped.pid) > before, "it renews")  # type: ignore[misc]
+    wait_until(lambda: all(store.row(task)["state"] == "succeeded" for task in tasks), "both have run", 30)
+    assert [store.row(task)["attempts"] for task in tasks] == [1, 1]
+    assert store.query("select 1 as one from deadsure.incarnations where ended_by = 'lease'") == []
+    assert other.get("/readyz").status == 200
+
+
+def _renewed(store: Store, pid: int) -> Any:
+    found = store.query("select max(lease_until) as t from deadsure.incarnations where pid = :p", p=pid)
+    return found[0]["t"]
