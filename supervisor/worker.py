@@ -29,6 +29,7 @@ from .stepping import FIRST_PAUSE, Stepper
 RECONCILE_EVERY = 1.0
 EXIT_APP_NOT_LOADED = 3
 EXIT_SLOT_ENDED = 4
+EXIT_NOT_THE_WORKER = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Worker:
         name = f"deadsure worker {settings.name}"
         self._stepper = Stepper(settings.database, name, Slot(post.slot, new_token()), self._pause)
         self._app = App()
+        self._pid = os.getpid()
         self._woken = False
         self._gate = StoreGate(self._stepper)
         self._effects: list[str] = []
@@ -133,6 +135,9 @@ class Worker:
             outcome = executor.execute(self._app, task, lambda: memory.cancel_requested(task.id, task.fence))
         else:
             outcome = Attempt(registered, registered.provider, task, self._gate, self._post.trusted).run()
+        if os.getpid() != self._pid:
+            # A handler forked, and its child came back here: it must not touch the worker's connection.
+            os._exit(EXIT_NOT_THE_WORKER)
         self._say(Phase.FINISHING, task)
         points.reach("before_finish")
         return outcome

@@ -140,6 +140,24 @@ def _pid_of(pool: Pool, task: str) -> int:
     return next(w["pid"] for w in pool.get("/workers").body["workers"] if w["task"] == task)
 
 
+def test_a_child_that_a_handler_forked_does_not_go_on_as_a_second_worker(new_pool: NewPool, tmp_path: Path) -> None:
+    pool = new_pool().start()
+    before = pool.worker_pids()
+    log = tmp_path / "log"
+    for _ in range(5):
+        task = pool.wait_for(pool.submit("fork.and.return", {"log": str(log)}), "succeeded", "unknown", "failed")
+        assert (task["state"], task["result"], task["attempts"]) == ("succeeded", "returned", 1)
+    wait_until(lambda: len(log.read_text().splitlines()) == 10, "both have left every handler")
+    wait_until(lambda: _children_of(before[0]) == [], "the forked children are gone")
+    assert pool.worker_pids() == before
+    assert pool.wait_for(pool.submit("words", {"text": "a"}), "succeeded")
+
+
+def _children_of(pid: int) -> list[str]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [child for child in listed if alive(int(child))]
+
+
 def test_a_closed_output_blocks_nobody(new_pool: NewPool, tmp_path: Path) -> None:
     pool = new_pool(options={"POOL_LEASE": "5", "POOL_RENEW_EVERY": "0.5"})
     read, write = os.pipe()

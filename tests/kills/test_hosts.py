@@ -157,12 +157,13 @@ def test_a_clock_that_is_stepped_by_an_hour_during_a_run_costs_no_lease(
     stepped.start(ready=False)
     other = new_pool(options={"POOL_LEASE": "2", "POOL_RENEW_EVERY": "0.4"}).start()
     wait_until(stepped.is_ready, "both pools are ready", 30)
-    tasks = [store.submit("note", '{"seconds": 6}') for _ in range(2)]
+    tasks = [store.submit("block.unknown", f'{{"go": "{tmp_path / "go"}"}}') for _ in range(2)]
     wait_until(lambda: all(store.row(task)["state"] == "running" for task in tasks), "both run")
     for step in ("-1h", "+1h", "-1h"):
         clock.write_text(step)
         before = _renewed(store, stepped.pid)
         wait_until(lambda before=before: _renewed(store, stepped.pid) > before, "it renews")  # type: ignore[misc]
+    (tmp_path / "go").touch()
     wait_until(lambda: all(store.row(task)["state"] == "succeeded" for task in tasks), "both have run", 30)
     assert [store.row(task)["attempts"] for task in tasks] == [1, 1]
     assert store.query("select 1 as one from deadsure.incarnations where ended_by = 'lease'") == []
