@@ -14,6 +14,7 @@ pg8000 alone cannot tell. Three of its habits rule this file:
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -119,20 +120,18 @@ class Connection:
     def discard(self) -> None:
         """Close the descriptor without a word to the server. Safe in a forked child, and when called twice."""
         self.usable = False
-        raw = self._driver._usock
-        if raw is not None:
-            with contextlib.suppress(OSError):
-                raw.close()
-            with contextlib.suppress(OSError, ValueError):
-                self._driver._sock.close()
+        if self._driver._usock is not None:
+            _close(self._driver._usock)
 
     def close(self) -> None:
         """End the session in good order."""
         if not self.usable:
             return
         self.usable = False
+        raw = self._driver._usock
         with contextlib.suppress(pg.Error, OSError):
             self._driver.close()
+        _close(raw)
 
     def _execute(self, statement: Statement, parameters: dict[str, str | None]) -> list[Row]:
         prepared = self._prepared.get(statement.name)
@@ -186,7 +185,7 @@ def _connect(settings: Settings, host: Host, name: str) -> Connection:
     except Exception as error:
         # Everything that the driver, its SCRAM library and TLS raise here means the same: there is no session.
         if raw is not None:
-            raw.close()
+            _close(raw)
         raise DatabaseUnavailable(_text(error)) from error
     driver._usock.settimeout(timeout)
     connection = Connection(driver, timeout)
@@ -238,6 +237,13 @@ def _open_socket(host: Host, connect_timeout: float, unacknowledged: float) -> s
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unacknowledged * 1000))
     return raw
+
+
+def _close(raw: socket.socket) -> None:
+    """Close the descriptor now: `socket.close` would wait for the driver's buffered file to be collected."""
+    descriptor = raw.detach()
+    if descriptor >= 0:
+        os.close(descriptor)
 
 
 def _answered_with_error(error: BaseException) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -76,6 +77,8 @@ def _same(text: str) -> str:
 
 @pytest.fixture
 def reader(new_pool: Callable[..., Pool], tmp_path: Path) -> Reader:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
     return Reader(new_pool(app="deadsure.drills.demo:app", workers=2).start(), tmp_path)
 
 
