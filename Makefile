@@ -13,6 +13,8 @@ PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c '$(NEW_ENOUGH)' 
 VENV = .venv
 BIN = $(VENV)/bin
 ARGS =
+# Most tests wait for processes: a few at a time, each with a database, ports and folders of its own.
+JOBS = 4
 
 # Every tool sees the package through .ci/path and never through an installed copy, which could be a stale one.
 SOURCE = .ci/path
@@ -24,7 +26,7 @@ run: $(VENV)/for-run ## Start PostgreSQL, supervisor, workers and API on this ma
 	@exec $(BIN)/deadsure up $(ARGS)
 
 test: $(VENV)/for-test ## Run the whole test suite (ARGS="-k NAME" for a part of it)
-	$(BIN)/pytest tests $(ARGS)
+	$(BIN)/pytest tests -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(VENV)/for-test ## Lint, types, import direction
 	$(BIN)/ruff check .
@@ -33,9 +35,10 @@ check: $(VENV)/for-test ## Lint, types, import direction
 
 bench: $(VENV)/for-test ## Measure: from SIGKILL to the committed verdict, and the memory of the processes
 	PYTHONPATH=$(SOURCE):tests $(BIN)/python benchmarks/kills.py $(ARGS)
+	PYTHONPATH=$(SOURCE):tests $(BIN)/python benchmarks/http_submit.py
 
 soak: $(VENV)/for-test ## Run the long versions of the kills and the races
-	DEADSURE_LONG=1 $(BIN)/pytest tests $(ARGS)
+	DEADSURE_LONG=1 $(BIN)/pytest tests/kills tests/races tests/test_timeouts_and_cancel.py tests/test_sweep.py -s $(ARGS)
 
 dist: $(VENV)/for-test ## Build the wheel and the source archive into dist/
 	rm -rf build dist

@@ -13,6 +13,7 @@ from .runtime.effects import (
     Unavailable,
 )
 from .runtime.handlers import App, Backoff, Canceled, Context
+from .runtime.http_provider import HttpProvider
 from .runtime.model import JSON
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Canceled",
     "Context",
     "Contract",
+    "HttpProvider",
     "Intent",
     "NotSent",
     "Provider",

@@ -12,9 +12,18 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..runtime.effects import Contract, Intent
 from ..runtime.handlers import App, Context
+from ..runtime.http_provider import HttpProvider
 
 app = App()
+
+#: Where the ledger is: `deadsure up` starts one and says so in this variable.
+_LEDGER_URL = os.environ.get("DEADSURE_LEDGER_URL", "http://127.0.0.1:8471")
+_CONTRACT = Contract(lookup=True, dedups_by_key=True, key_retention=86400.0, settle_after=5.0)
+#: One ledger, of which one kind knows what it promises and the other does not.
+_LEDGER = HttpProvider(_LEDGER_URL, name="ledger", contract=_CONTRACT)
+_LEDGER_BLIND = HttpProvider(_LEDGER_URL, name="ledger-blind")
 
 #: How often a sleeper looks whether it should stop: seconds.
 _LOOK_EVERY = 0.05
@@ -44,6 +53,13 @@ class Crash(Struct, forbid_unknown_fields=True):
     """The payload of `crash`: a signal by name (`SIGSEGV`) or by number (11)."""
 
     signal: str | int
+
+
+class Transfer(Struct, forbid_unknown_fields=True):
+    """The payload of `ledger.transfer`: how much to move to whom, in the smallest unit."""
+
+    account: str
+    amount: int
 
 
 class Nothing(Struct):
@@ -89,6 +105,20 @@ def crash(payload: Crash) -> None:
 @app.task("noop", on_death="requeue", max_attempts=3)
 def noop(payload: Nothing) -> None:
     """Do nothing, which can be done twice."""
+
+
+@app.effect("ledger.transfer", provider=_LEDGER, max_attempts=3)
+def transfer(payload: Transfer) -> Intent:
+    """Money is moved by the ledger, outside our database. If the worker dies, the ledger says whether it was."""
+    if payload.amount <= 0:
+        raise ValueError("amount must be positive")
+    return Intent(account=payload.account, amount=payload.amount)
+
+
+@app.effect("ledger.transfer_blind", provider=_LEDGER_BLIND, max_attempts=3)
+def transfer_blind(payload: Transfer) -> Intent:
+    """The same through a provider without a contract: if the worker dies, only a person can find out."""
+    return transfer(payload)
 
 
 def _signal(wanted: str | int) -> signal.Signals:

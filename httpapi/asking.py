@@ -17,7 +17,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d
 
 
 def submission(asked: NewTask, key: str | None, application: Application, where: str = "$") -> Submission:
-    """A task to be stored, under a new id. Raises NotStorable or Problem (422), which name the field."""
+    """A task to be stored, under a new id. Raises NotStorable (400) or Problem (422), which name the field."""
     text = bytes(asked.payload)
     value = payload.check(text, f"{where}.payload")
     application.check(asked.kind, value, f"{where}.payload")

@@ -20,7 +20,7 @@ MEDIA_TYPE = "application/problem+json"
 TABLE: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownKind, 422, "unknown-kind"),
     (BudgetExceeded, 422, "invalid-request"),
-    (NotStorable, 422, "invalid-request"),
+    (NotStorable, 400, "malformed-json"),
     (KeyTaken, 422, "idempotency-key-reused"),
     (InDoubt, 503, "outcome-in-doubt"),
     (StoreError, 503, "database-unavailable"),

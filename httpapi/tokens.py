@@ -20,6 +20,10 @@ class Token:
     scopes: frozenset[str]
 
 
+#: Who asked, where no tokens are configured.
+LOOPBACK = "loopback"
+
+
 def parse(text: str) -> tuple[Token, ...]:
     """Parse a tokens file: on each line a name, the token's SHA-256 in hex, and its scopes with commas between.
 
@@ -46,6 +50,8 @@ def _token(number: int, words: list[str]) -> Token:
     if len(words) != 3:
         raise ConfigurationError(f"{where} must be: NAME SHA256 SCOPE,SCOPE")
     name, digest, scopes = words
+    if name == LOOPBACK:
+        raise ConfigurationError(f"{where} names a token {LOOPBACK!r}, which stands for whoever asks without one")
     try:
         sha256 = bytes.fromhex(digest)
     except ValueError:

@@ -31,7 +31,13 @@ class NotSent(DeadsureError):
 
 
 class Ambiguous(DeadsureError):
-    """The provider may or may not have done it. The task becomes `unknown`."""
+    """The provider may or may not have done it. The task becomes `unknown`.
+
+    With a `receipt`: the provider has shown this one. It is held against the intent like any other, and kept as
+    evidence where it proves something else.
+    """
+
+    receipt: Receipt | None = None
 
 
 class Unavailable(DeadsureError):

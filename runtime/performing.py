@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from .effects import (
+    Ambiguous,
     Call,
     Contract,
     Intent,
@@ -106,6 +107,9 @@ class Attempt:
         except NotSent as error:
             return self._definite("retry", error)
         except BaseException as error:  # noqa: BLE001  whatever else happens, it may have been done
+            shown = error.receipt if isinstance(error, Ambiguous) else None
+            if shown is not None:
+                return self._verified(intent, call, shown)
             return Outcome("unknown", reason=reason_of(error), effect=self._end(False))
         reach("after_tool")
         return self._verified(intent, call, receipt)

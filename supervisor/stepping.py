@@ -37,9 +37,8 @@ class Stepper:
     def step(self, task: Claimed | None, outcome: Outcome | None, wanted: Wanted) -> Step:
         """Finish the task in hand and claim the next one, as often as it takes to know what happened.
 
-        `Step.stale` is also set where only the finish could be done: ask again at once.
+        `Step.stale` is also set where only the finish was wanted, or could be done: ask again at once.
         """
-        nowhere = not wanted.queues
         while True:
             try:
                 step = self._send(task, outcome, wanted)
@@ -54,7 +53,7 @@ class Stepper:
                     step = settled
                     break
         self.slot = step.slot
-        return step if wanted.queues or nowhere else replace(step, stale=True)
+        return step if wanted.queues else replace(step, stale=True)
 
     def ask(self, work: Callable[[db.Connection, Slot], T]) -> T:
         """Run a statement that may be repeated until it has an answer."""

@@ -26,7 +26,8 @@ from ..runtime.store.effects import Permission, Prepared
 from .settings import PoolSettings
 from .stepping import FIRST_PAUSE, Stepper
 
-RECONCILE_EVERY = 1.0
+#: Seconds between two looks for unknown tasks while none is due.
+LOOKUP_EVERY = 1.0
 EXIT_APP_NOT_LOADED = 3
 EXIT_SLOT_ENDED = 4
 EXIT_NOT_THE_WORKER = 5
@@ -87,7 +88,7 @@ class Worker:
         self._woken = False
         self._gate = StoreGate(self._stepper)
         self._effects: list[str] = []
-        self._reconcile_at = 0.0
+        self._lookup_at = 0.0
 
     def start(self) -> None:
         """Import, connect, register, report ready. Raises MustExit."""
@@ -103,18 +104,20 @@ class Worker:
         task: Claimed | None = None
         outcome: Outcome | None = None
         while task is not None or not self._post.memory.drain:
+            if task is None and self._lookup_due:
+                self._reconcile()
             step = self._step(task, outcome)
             task, outcome = step.claimed, None
             if task is not None:
                 outcome = self._run(task)
-            elif not step.stale and not self._reconcile():
+            elif not step.stale:
                 self._wait()
         self._say(Phase.STOPPING)
 
     # --- the four verbs of the loop
 
     def _step(self, task: Claimed | None, outcome: Outcome | None) -> Step:
-        step = self._stepper.step(task, outcome, self._wanted())
+        step = self._stepper.step(task, outcome, self._wanted(task))
         if step.refused is Refusal.SLOT_ENDED:
             raise MustExit(EXIT_SLOT_ENDED, "its slot has ended: somebody proved this worker dead or its lease over")
         if step.finished is not None:
@@ -142,20 +145,23 @@ class Worker:
         points.reach("before_finish")
         return outcome
 
-    def _reconcile(self) -> bool:
-        """Look up one unknown task that is due, at most once a second unless there was one. True: there was."""
-        if not self._effects or time.monotonic() < self._reconcile_at:
-            return False
+    @property
+    def _lookup_due(self) -> bool:
+        return bool(self._effects) and time.monotonic() >= self._lookup_at
+
+    def _reconcile(self) -> None:
+        """Look up one unknown task that is due. Between two lookups there is always a look at the queue, and a backlog
+        does not keep them away either: a task that waits to be looked up has waited long already.
+        """
         hold = reconciling.hold(self._app)
         slot = self._post.slot
         doubt = self._stepper.ask(lambda connection, _: reconcile.claim_lookup(connection, slot, self._effects, hold))
         if doubt is None:
-            self._reconcile_at = time.monotonic() + RECONCILE_EVERY
-            return False
+            self._lookup_at = time.monotonic() + LOOKUP_EVERY
+            return
         answer = reconciling.ask(self._app, doubt)
         end = self._stepper.ask(lambda connection, _: reconciling.settle(connection, self._app, doubt, answer))
         events.emit("an unknown task was looked up", task=str(doubt.id), fence=doubt.fence, outcome=end)
-        return True
 
     def _wait(self) -> None:
         """Sleep until there may be work, a drain, or the poll interval is over."""
@@ -165,9 +171,9 @@ class Worker:
 
     # --- what they need
 
-    def _wanted(self) -> Wanted:
-        if self._post.memory.drain:
-            return hot.NOWHERE
+    def _wanted(self, task: Claimed | None) -> Wanted:
+        if self._post.memory.drain or (task is not None and self._lookup_due):
+            return hot.NOWHERE  # what is in hand is finished alone, so that the lookup gets its turn
         return Wanted(self._settings.queues, self._app.kinds)
 
     def _pass_on_wake(self) -> None:

@@ -149,7 +149,7 @@ def test_the_printed_sql_does_what_migrate_does(empty: dict[str, str]) -> None:
 def test_migrate_registers_the_kinds_of_an_application(empty: dict[str, str]) -> None:
     done = deadsure("migrate", "--app", "deadsure.drills.demo:app", env=empty)
     assert done.returncode == 0
-    assert "registered 5 kinds: text.analyze, text.analyze_file, sleep, crash, noop" in done.stderr
+    assert "registered 7 kinds: text.analyze, text.analyze_file, sleep, crash, noop, ledger.transfer" in done.stderr
     assert deadsure("migrate", "--app", "nowhere:app", env=empty).returncode == 1
 
 

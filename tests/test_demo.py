@@ -35,6 +35,8 @@ def test_the_kinds_are_declared_as_documented() -> None:
         "sleep": (OnDeath.UNKNOWN, 1),
         "crash": (OnDeath.FAIL, 1),
         "noop": (OnDeath.REQUEUE, 3),
+        "ledger.transfer": (OnDeath.UNKNOWN, 3),
+        "ledger.transfer_blind": (OnDeath.UNKNOWN, 3),
     }
 
 
@@ -109,11 +111,19 @@ def test_nothing_comes_of_a_noop() -> None:
     assert run("noop", {}) == Outcome("succeeded", result="null")
 
 
+@pytest.mark.parametrize("kind", ["ledger.transfer", "ledger.transfer_blind"])
+def test_a_transfer_says_what_is_to_be_done_and_does_nothing(kind: str) -> None:
+    say = demo.app.handler(kind).handler
+    assert dict(say(demo.Transfer("ada", 5))) == {"account": "ada", "amount": 5}
+    with pytest.raises(ValueError, match="positive"):
+        say(demo.Transfer("ada", 0))
+
+
 def test_the_example_application_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     app = loading.load("reports:app", ROOT / "examples")
     built = run("report.build", {"day": "2026-11-30", "rows": 3}, app=app)
     assert json.loads(built.result or "")["rows"] == 3
-    assert run("report.build", {"day": "yesterday"}, app=app).state == "failed"
+    assert run("report.build", {"day": "yesterday"}, app=app).state == "retry"
     assert run("report.build", {"day": "2026-11-30"}, asks_to_stop=True, app=app).state == "canceled"
     assert run("letter.print", {"to": "Ada"}, app=app).result == '{"printed": "Dear Ada"}'

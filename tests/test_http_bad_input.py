@@ -121,8 +121,18 @@ def test_a_wrong_field_is_refused_by_its_path(api: Api, store: Store, field: str
 
 def test_the_place_of_a_nul_is_named(api: Api) -> None:
     answer = api.ask("POST", "/tasks", {"kind": "plain", "payload": {"a": [1, {"b": "x\0y"}]}})
-    assert answer.status == 422
+    assert (answer.status, answer.body["type"]) == (400, "urn:deadsure:problem:malformed-json")
     assert "$.payload.a[1].b" in answer.body["detail"]
+
+
+@pytest.mark.parametrize("what", sorted(BAD_JSON))
+def test_a_payload_that_is_no_json_or_cannot_be_kept_is_400(api: Api, what: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
+    connection.request("POST", "/tasks", with_payload(BAD_JSON[what]), {"Content-Type": "application/json"})
+    answer = read(connection.getresponse())
+    connection.close()
+    # A number that is JSON, but that PostgreSQL's numeric cannot hold, is a valid request that is refused.
+    assert answer.status == (422 if what == "1e-20000" else 400)
 
 
 @pytest.mark.parametrize("length", ["announced", "chunked"])

@@ -472,6 +472,7 @@ CALLS = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from deadsure.runtime import points
 from deadsure.runtime.effects import Call, Intent
 from deadsure.runtime.http_provider import HttpProvider
 points.arm("during_call", Path(sys.argv[1]))

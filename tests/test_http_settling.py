@@ -123,3 +123,12 @@ def test_the_document_describes_the_new_calls(new_pool: NewPool) -> None:
         document = json.load(answer)
     assert "post" in document["paths"]["/tasks/{id}/resolution"]
     assert "post" in document["paths"]["/tasks/{id}/reconcile"]
+
+
+def test_a_backlog_does_not_keep_lookups_away(new_pool: NewPool, store: Store, tmp_path: Path) -> None:
+    pool = new_pool().start()
+    task = _killed(pool, tmp_path, "pay")
+    backlog = [pool.submit("note", {"seconds": 0.3}, priority=-1) for _ in range(40)]
+    pool.wait_for(task, "succeeded", deadline=30)
+    waiting = [id for id in backlog if pool.task(id)["state"] == "queued"]
+    assert waiting, "it was settled only after the backlog"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from deadsure.runtime.effects import Ambiguous, Call, Contract, Intent, Receipt,
 from deadsure.runtime.http_provider import HttpProvider, Mismatched
 from kit.command import environment
 from kit.pool import alive
+from kit.up import Up
 from kit.wait import wait_until
 
 INTENT = Intent(account="a", amount=5)
@@ -208,6 +210,43 @@ with LedgerProcess(Path({str(tmp_path / "book")!r})) as ledger:
     owner.wait(10)
     owner.stdout.close()
     wait_until(lambda: not alive(pid), "the ledger is gone")
+
+
+# --- beside `deadsure up`
+
+
+def ledger_of(up: Up) -> str:
+    """Where its ledger is, as it said."""
+    found = re.search(r"the demo's ledger is (http://127\.0\.0\.1:\d+), its book (\S+)", up.log)
+    assert found is not None, up.log
+    return found[1]
+
+
+def test_up_brings_a_ledger_and_the_demo_transfers_through_it() -> None:
+    with Up() as up, Up() as second:
+        up.start().ready()
+        second.start().ready()  # the port by convention is taken, whoever has it
+        assert ledger_of(up) != ledger_of(second)
+        for here in (up, second):
+            for kind in ("ledger.transfer", "ledger.transfer_blind"):
+                task = here.submit(kind, {"account": "ada", "amount": 5})
+                here.wait_for(task, "succeeded")
+                with urlopen(ledger_of(here), timeout=5) as page:
+                    newest = json.load(page)["transfers"][0]
+                assert (newest["key"], newest["fields"]) == (f"deadsure-{task}", {"account": "ada", "amount": 5})
+        up.signal(signal.SIGTERM)
+        assert up.ended() == 0  # and nothing is left, the ledger neither
+
+
+def test_up_uses_the_ledger_that_is_named(ledger: Callable[..., LedgerProcess]) -> None:
+    mine = ledger()
+    with Up({"DEADSURE_LEDGER_URL": mine.url}) as up:
+        up.start().ready()
+        task = up.submit("ledger.transfer", {"account": "ada", "amount": 5})
+        up.wait_for(task, "succeeded")
+        assert counts(mine, f"deadsure-{task}") == (1, 1)
+        assert "the demo's ledger" not in up.log
+        assert "warning" not in up.log
 
 
 def test_a_taken_port_is_said_and_nothing_is_started(ledger: Callable[..., LedgerProcess], tmp_path: Path) -> None:
