@@ -101,6 +101,8 @@ fin as (
          unsettled = case when v.state = 'succeeded' then false else v.open end,
          unsettled_earlier = false,
          sender_gone_at = v.now,
+         -- Nothing is open: the provider was never asked, or has answered. Its memory of the key starts with the next.
+         first_perform_at = case when v.open or v.state = 'succeeded' then t.first_perform_at end,
          unknown_since = case when v.state = 'unknown' then v.now end,
          unknown_cause = case when v.state = 'unknown' then
            case when cast(:outcome as text) = 'unknown' then cast(:cause as text) else 'unsettled_attempt' end end,

@@ -63,15 +63,32 @@ class Accepted:
 Verdict = Accepted | UnknownKind | BudgetExceeded | KeyTaken
 
 
+#: How often a submit is tried when what stood in its way is gone by the time one looks.
+_ATTEMPTS = 3
+
+
 def submit(connection: Connection, tasks: Sequence[Submission]) -> list[Verdict]:
     """Store those of the tasks that can be stored, in one statement. Returns one verdict for each, in their order.
 
     Raises StatementRefused (surely nothing was stored) or InDoubt: call again with the same ids on a new connection.
     """
-    stored = {row[0]: row for row in connection.run(_SUBMIT, **_columns(tasks))}
+    verdicts: dict[UUID, Verdict] = {}
+    left = list(tasks)
+    for _ in range(_ATTEMPTS):
+        verdicts |= _store(connection, left)
+        left = [task for task in left if task.id not in verdicts]
+        if not left:
+            return [verdicts[task.id] for task in tasks]
+    raise StatementRefused("what stands in the task's way keeps changing; it was not stored, send it again", "40001")
+
+
+def _store(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, Verdict]:
+    """One attempt. A task without a verdict: what stood in its way (its key's task, a kind that was not registered
+    yet) was gone when we looked.
+    """
+    stored: dict[UUID, Verdict] = {row[0]: Accepted(_fresh(row)) for row in connection.run(_SUBMIT, **_columns(tasks))}
     missing = [task for task in tasks if task.id not in stored]
-    others = _look_up(connection, missing) if missing else {}
-    return [Accepted(_fresh(stored[task.id])) if task.id in stored else others[task.id] for task in tasks]
+    return stored | (_look_up(connection, missing) if missing else {})
 
 
 def submit_all(connection: Connection, tasks: Sequence[Submission]) -> list[Verdict]:
@@ -131,10 +148,11 @@ def _fresh(row: Row) -> TaskRow:
 def _look_up(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, Verdict]:
     found = connection.run(_SUBMITTED, **_columns(tasks))
     there = read.tasks(connection, [id for _, id, same in found if same])
-    return {task.id: _verdict(task, row, there) for task, row in zip(tasks, found, strict=True)}
+    verdicts = {task.id: _verdict(task, row, there) for task, row in zip(tasks, found, strict=True)}
+    return {id: verdict for id, verdict in verdicts.items() if verdict is not None}
 
 
-def _verdict(task: Submission, row: Row, there: dict[UUID, TaskRow]) -> Verdict:
+def _verdict(task: Submission, row: Row, there: dict[UUID, TaskRow]) -> Verdict | None:
     allowed, id, same = row
     if id in there:
         return Accepted(there[id], replayed=id != task.id)
@@ -143,5 +161,5 @@ def _verdict(task: Submission, row: Row, there: dict[UUID, TaskRow]) -> Verdict:
     if allowed is None:
         return UnknownKind(task.kind)
     if id is not None or task.max_attempts is None or 1 <= task.max_attempts <= allowed:
-        raise StatementRefused("the task under this key was removed meanwhile; nothing was stored", "40001")
+        return None
     return BudgetExceeded(f"max_attempts must be from 1 to {allowed}, the number of kind {task.kind!r}")
