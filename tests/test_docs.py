@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from kit.pool import Pool
+from kit.pool import Pool, dsn_text
 from kit.store import Store
 from kit.wait import wait_until
 
@@ -64,6 +64,7 @@ class Reader:
             program.chmod(0o755)
         return os.environ | {
             "PYTHONPATH": str(ROOT / ".ci" / "path"),
+            "DEADSURE_DATABASE_DSN": dsn_text(self.pool.database),
             "DEADSURE_URL": f"http://127.0.0.1:{self.pool.port}",
             "PYTHONWARNINGS": "error",
         }
@@ -100,9 +101,13 @@ def test_the_readmes_first_kill_comes_out_as_it_says(reader: Reader) -> None:
     assert int(reader.variable("pid")) not in reader.pool.worker_pids()
 
 
+def test_the_readmes_drill_comes_out_as_it_says(reader: Reader) -> None:
+    assert reader.type("drill") == _blocks("shows")["drill"]
+
+
 def test_every_block_that_is_shown_or_run_is_used_here() -> None:
-    assert set(_blocks("run")) == {"first-task", "first-result", "sleep", "kill", "unknown"}
-    assert set(_blocks("shows")) == {"first-result", "unknown"}
+    assert set(_blocks("run")) == {"first-task", "first-result", "sleep", "kill", "unknown", "drill"}
+    assert set(_blocks("shows")) == {"first-result", "unknown", "drill"}
 
 
 def test_the_targets_of_make_that_the_pages_name_exist() -> None:
