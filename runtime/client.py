@@ -14,8 +14,8 @@ import msgspec
 
 from . import payload as payloads_of
 from . import sql
-from .db import encode
 from .errors import NotStorable
+from .parameters import encode
 
 _SUBMIT = sql.statement("client_submit")
 

@@ -17,21 +17,19 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from pg8000 import exceptions as pg
 from pg8000 import native
 
 from .dsn import Dsn, Host
-from .errors import DatabaseUnavailable, InDoubt, NotStorable, StatementRefused, StoreError
+from .errors import DatabaseUnavailable, InDoubt, StatementRefused, StoreError
+from .parameters import Value, encode_all
 from .sql import Statement
 
 Row = Sequence[Any]
-Value = None | bool | int | float | str | UUID | datetime | Sequence["Value"]
 
 #: Seconds the socket waits beyond the server's own statement_timeout, so that the server's answer comes first.
 SOCKET_MARGIN = 1.0
@@ -76,7 +74,7 @@ class Connection:
 
     def run(self, statement: Statement, **parameters: Value) -> list[Row]:
         """Run one statement; outside a transaction it commits by itself. Returns its rows."""
-        encoded = _encode_all(statement.name, parameters)
+        encoded = encode_all(statement.name, parameters)
         rows: list[Row] = self._guarded(statement.name, self._execute, statement, encoded)
         return rows
 
@@ -273,38 +271,3 @@ def _field(error: BaseException, name: str) -> str:
 
 def _text(error: BaseException) -> str:
     return _field(error, "M") or str(error) or type(error).__name__
-
-
-def _encode_all(name: str, parameters: dict[str, Value]) -> dict[str, str | None]:
-    try:
-        return {key: encode(value) for key, value in parameters.items()}
-    except UnicodeEncodeError as error:
-        raise NotStorable(f"{name}: a text holds a lone surrogate; nothing was sent") from error
-
-
-def encode(value: Value) -> str | None:
-    """A parameter as PostgreSQL's text form; what the driver gets always encodes to UTF-8."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return "t" if value else "f"
-        case str():
-            value.encode("utf-8")
-            return value
-        case int() | float() | UUID():
-            return str(value)
-        case datetime():
-            return value.isoformat()
-        case _:
-            return _array(value)
-
-
-def _array(values: Iterable[Value]) -> str:
-    return "{" + ",".join(_element(encode(value)) for value in values) + "}"
-
-
-def _element(text: str | None) -> str:
-    if text is None:
-        return "NULL"
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

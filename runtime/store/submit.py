@@ -13,8 +13,9 @@ from datetime import datetime
 from uuid import UUID
 
 from .. import sql
-from ..db import Connection, Row, Value
+from ..db import Connection, Row
 from ..errors import DeadsureError, StatementRefused, UnknownKind
+from ..parameters import Value
 from . import read
 from .read import TaskRow
 

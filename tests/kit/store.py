@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 from deadsure.runtime import db, sql
 from deadsure.runtime.ids import new_token, uuid7
 from deadsure.runtime.model import Claimed, Kind, LockIdentity, Outcome, Slot, Step, Wanted
+from deadsure.runtime.parameters import Value, encode
 from deadsure.runtime.states import OnDeath
 from deadsure.runtime.store import hot, pool, submit
 
@@ -78,9 +79,9 @@ class Store:
         """The task's whole row, as a plain SELECT on another session sees it."""
         return self.query("select * from deadsure.tasks where id = :id", id=id)[0]
 
-    def query(self, text: str, **parameters: db.Value) -> list[dict[str, object]]:
+    def query(self, text: str, **parameters: Value) -> list[dict[str, object]]:
         driver = self.connection._driver
-        rows = driver.run(text, **{k: db.encode(v) for k, v in parameters.items()})
+        rows = driver.run(text, **{k: encode(v) for k, v in parameters.items()})
         return [dict(zip([c["name"] for c in driver.columns], row, strict=True)) for row in rows or []]
 
     def waits_for_a_lock(self, name: str) -> bool:
