@@ -141,9 +141,14 @@ class Worker:
         if os.getpid() != self._pid:
             # A handler forked, and its child came back here: it must not touch the worker's connection.
             os._exit(EXIT_NOT_THE_WORKER)
+        self._tell_mismatch(task, outcome)
         self._say(Phase.FINISHING, task)
         points.reach("before_finish")
         return outcome
+
+    def _tell_mismatch(self, task: Claimed, outcome: Outcome) -> None:
+        if outcome.effect is not None and outcome.effect.cause == "receipt_mismatch":
+            events.emit("a receipt does not prove its intent", task=str(task.id), fence=task.fence, why=outcome.reason)
 
     @property
     def _lookup_due(self) -> bool:

@@ -163,13 +163,16 @@ class FileBank:
 
     def perform(self, call: Call) -> Receipt:
         folder = Path(str(call.intent["folder"]))
+        _wait_for(folder / "perform")
+        with (folder / "calls").open("a") as calls:
+            calls.write(f"{call.key} {call.fence}\n")
         receipt = self.lookup(call)
         if receipt is None:
             with (folder / "effects").open("a") as effects:
                 effects.write(f"{call.key}\n")
-        block = call.intent.get("block")
-        while block is not None and not Path(str(block)).exists():
-            time.sleep(0.01)
+        if "block" in call.intent:
+            while not Path(str(call.intent["block"])).exists():
+                time.sleep(0.01)
         return Receipt("r-1", call.key, call.fingerprint, dict(call.intent))
 
     def lookup(self, call: Call) -> Receipt | None:
@@ -179,7 +182,15 @@ class FileBank:
         return Receipt("r-1", call.key, call.fingerprint, dict(call.intent))
 
 
+def _wait_for(gate: Path) -> None:
+    """Wait as long as the gate is there but closed: a file `NAME.closed`. Says with `NAME.reached` that it waits."""
+    while gate.with_suffix(".closed").exists():
+        gate.with_suffix(".reached").touch()
+        time.sleep(0.01)
+
+
 def _intent(payload: dict[str, Any]) -> Intent:
+    _wait_for(Path(payload["folder"]) / "intent")
     return Intent(payload)
 
 
