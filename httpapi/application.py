@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import msgspec
 
+from ..runtime.blackbox import PoolMemory
 from ..runtime.errors import AppNotLoaded
 from ..runtime.events import emit
 from ..runtime.handlers import App
@@ -20,6 +23,7 @@ class Application:
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
         self._app: App | None = None
+        self._loading = settings.app is not None
         self._missing: str | None = None if settings.app is None else "it is still being loaded"
 
     def load(self) -> None:
@@ -33,14 +37,19 @@ class Application:
             emit("the application could not be loaded in the api process", error=str(error))
         else:
             self._missing = None
+        self._loading = False
 
     @property
     def missing(self) -> str | None:
         """Why no task can be submitted here; None when it can."""
         return self._missing
 
-    def require(self) -> None:
-        """Raises Problem (503) while payloads cannot be checked."""
+    async def require(self, memory: PoolMemory, deadline: float) -> None:
+        """Raises Problem (503) while payloads cannot be checked. Waits until `deadline` (time.monotonic) for an import
+        that is about to end: a worker of this pool has come through it already.
+        """
+        while self._loading and memory.read_header().ever_ready and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
         if self._missing is not None:
             raise Problem(503, "app-not-loaded", f"no task can be submitted here: {self._missing}; nothing was stored")
 

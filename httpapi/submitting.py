@@ -22,7 +22,7 @@ _new_batch = msgspec.json.Decoder(NewBatch)
 async def create(request: Request) -> Response:
     """Store one task; with an Idempotency-Key once, however often it is sent."""
     here = front(request)
-    here.application.require()
+    await here.application.require(here.memory, here.deadline())
     key = keys.of(request)
     asked = body.decode(_new_task, await body.read(request, here.settings))
     task = asking.submission(asked, key, here.application)
@@ -38,7 +38,7 @@ async def create(request: Request) -> Response:
 async def create_batch(request: Request) -> Response:
     """Store up to 1,000 tasks in one transaction, all or none."""
     here = front(request)
-    here.application.require()
+    await here.application.require(here.memory, here.deadline())
     if "idempotency-key" in request.headers:
         raise Problem(400, "malformed-header", "a batch takes an idempotency_key in each task, not in the header")
     asked = body.decode(_new_batch, await body.read(request, here.settings)).tasks

@@ -78,6 +78,7 @@ def test_a_host_cut_off_from_the_database_stops_before_its_lease_ends_and_anothe
     proxies = [Proxy(store.settings.dsn.hosts[0].socket_path, host.ours) for host in hosts]
     pools = [_pool_in(host, new_pool, proxy, store.settings) for host, proxy in zip(hosts, proxies, strict=True)]
     log = tmp_path / "log"
+    wait_until(lambda: _workers(store) == 2, "both have a worker")
     task = str(store.submit("block.fail", f'{{"go": "{tmp_path / "never"}", "log": "{log}"}}'))
     wait_until(lambda: store.row(UUID(task))["state"] == "running", "it runs")
     cut = next(n for n in (0, 1) if _holds(store, pools[n]))
@@ -116,6 +117,11 @@ def _holds(store: Store, pool: Pool) -> bool:
     )
 
 
+def _workers(store: Store) -> int:
+    """How many workers have registered, and with them their kinds."""
+    return len(store.query("select 1 as one from deadsure.slots where not ended"))
+
+
 def _settled(store: Store, task: str) -> dict[str, object] | None:
     row = store.row(UUID(task))
     return row if row["state"] == "failed" else None
@@ -134,6 +140,7 @@ def test_hosts_whose_clocks_disagree_take_no_living_lease(
         pools.append(pool.start(ready=False))
     for pool in pools:
         wait_until(lambda pool=pool: "recovered previous pool" in pool.log, "it has started")  # type: ignore[misc]
+    wait_until(lambda: _workers(store) == 2, "both have a worker")
     tasks = [store.submit("note", '{"seconds": 5}') for _ in range(2)]
     wait_until(lambda: all(store.row(task)["state"] == "succeeded" for task in tasks), "both have run", 30)
     assert [store.row(task)["attempts"] for task in tasks] == [1, 1]

@@ -137,8 +137,11 @@ class Pool:
         """The task, once it is in one of these states."""
 
         def there() -> dict[str, Any] | None:
-            task = self.task(id)
-            return task if task["state"] in states else None
+            answer = self.get(f"/tasks/{id}")
+            if answer.status == 0:
+                return None  # the api child is being replaced
+            assert answer.status == 200, answer
+            return answer.body if answer.body["state"] in states else None
 
         found = wait_until(there, f"task {id} is {' or '.join(states)}: {self.log[-2000:]}", deadline)
         assert found is not None

@@ -68,7 +68,9 @@ class Store:
 
     def submit(self, kind: str = "plain", payload: str = "{}", **fields: object) -> UUID:
         made = uuid7()
-        submit.submit(self.connection, [submit.Submission(made, kind, payload, **fields)])  # type: ignore[arg-type]
+        asked = submit.Submission(made, kind, payload, **fields)  # type: ignore[arg-type]
+        (verdict,) = submit.submit(self.connection, [asked])
+        assert isinstance(verdict, submit.Accepted), verdict
         return made
 
     def register(self, *names: str) -> None:
