@@ -44,7 +44,7 @@ class Reader:
         """Run this block after the ones before it (their variables are still there), and return what it printed."""
         text = _blocks("run")[name].replace("http://127.0.0.1:8470", f"http://127.0.0.1:{self.pool.port}")
         kept = self.folder / "variables"
-        script = f"[ -e {kept} ] && . {kept}\n{text}\nset | grep -E '^(id|pid)=' > {kept}\n"
+        script = f"[ -e {kept} ] && . {kept}\n{text}\nset | sed -nE '/^(id|pid)=/p' > {kept}\n"
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             capture_output=True, text=True, env=self._environment(), cwd=self.folder, check=False,
