@@ -55,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         streams.nobody_reads()
         return FAILED
+    except OSError as error:
+        streams.nobody_reads()
+        return _failed(error, FAILED)
 
 
 def _parser(words: Sequence[str]) -> ArgumentParser:

@@ -34,11 +34,13 @@ class Owner:
         variables: Mapping[str, str],
         postgres: EmbeddedPostgres | None,
         ready: Callable[[], bool],
+        keep_others: Callable[[], None],
     ) -> None:
         self._listener = listener
         self._variables = variables
         self._postgres = postgres
         self._ready = ready
+        self._keep_others = keep_others
         self._announced = False
         self._stopping = False
         self._signals = Signals()
@@ -55,6 +57,7 @@ class Owner:
                 if code is not None:
                     self._start_again(-code)
                 self._keep_postgres()
+                self._keep_others()
                 self._announced = self._announced or self._ready()
                 self._sleep()
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,8 +55,8 @@ def run(arguments: Namespace) -> int:
         _migrate(settled)
         address = Address(config.http.address.host, listener.getsockname()[1])
         variables = _variables(settled, arguments, address)
-        with _ledger(settled, variables):
-            return Owner(listener, variables, postgres, lambda: guide.ready(settled, address, postgres)).run()
+        with _ledger(settled, variables) as keep:
+            return Owner(listener, variables, postgres, lambda: guide.ready(settled, address, postgres), keep).run()
 
 
 @contextmanager
@@ -90,16 +90,25 @@ def _on(postgres: EmbeddedPostgres, config: Config) -> Config:
 
 
 @contextmanager
-def _ledger(config: Config, variables: dict[str, str]) -> Iterator[None]:
-    """The demo application's ledger, a process of its own, unless there is one; its address goes into `variables`."""
+def _ledger(config: Config, variables: dict[str, str]) -> Iterator[Callable[[], None]]:
+    """The demo application's ledger, a process of its own, unless there is one; its address goes into `variables`.
+
+    What it yields is to be called now and then, and starts the ledger again when it has ended.
+    """
     if config.app != DEMO or LEDGER in variables:
-        yield
+        yield lambda: None
         return
     folder = prepare_runtime_dir(runtime_dir_of(config))
     with _listening(folder / "ledger.jsonl") as ledger:
         variables[LEDGER] = ledger.url
         say(f"the demo's ledger is {ledger.url}, its book {ledger.file}")
-        yield
+
+        def keep() -> None:
+            if ledger.pid is None:
+                say("the demo's ledger has ended; starting it again")
+                ledger.start()
+
+        yield keep
 
 
 def _listening(book: Path) -> LedgerProcess:

@@ -16,6 +16,8 @@ from ..runtime.loading import load
 from .problems import Problem
 from .settings import ApiSettings
 
+_NOT_YET = "no worker of this pool has come through its import yet (GET /workers and the log say why)"
+
 
 class Application:
     """Nothing, until `load` has been called in the main thread; meanwhile, and if it fails, no submit is accepted."""
@@ -24,7 +26,7 @@ class Application:
         self._settings = settings
         self._app: App | None = None
         self._loading = settings.app is not None
-        self._missing: str | None = None if settings.app is None else "it is still being loaded"
+        self._missing: str | None = None if settings.app is None else _NOT_YET
 
     def load(self) -> None:
         """Import the application, which can take as long as its author likes. Never raises."""
@@ -67,4 +69,6 @@ class Application:
         try:
             msgspec.convert(payload, expected)
         except msgspec.ValidationError as error:
-            raise Problem(422, "invalid-payload", str(error).replace("`$", f"`{where}")) from None
+            said = str(error)
+            placed = said.replace("`$", f"`{where}") if "`$" in said else f"{said} - at `{where}`"
+            raise Problem(422, "invalid-payload", placed) from None

@@ -41,19 +41,26 @@ class Lane:
                 return work(self._open(deadline))
             except InDoubt as error:
                 doubt = error
+                if _spent(deadline):
+                    raise
             except (DatabaseUnavailable, StatementRefused) as error:
                 if doubt is not None:
                     # That this one was not done says nothing about the one before.
                     raise doubt from error
-                if isinstance(error, StatementRefused) or not reused:
+                if isinstance(error, StatementRefused) or not reused or _spent(deadline):
                     raise
 
     def _open(self, deadline: float) -> db.Connection:
         left = deadline - time.monotonic()
-        if left < WORTH_TRYING:
+        if _spent(deadline):
             raise DatabaseUnavailable("the request's time was spent before the database answered; nothing was done")
         if self._connection is None or not self._connection.usable:
             bounded = replace(self._settings, connect_timeout=min(self._settings.connect_timeout, left))
             self._connection = db.connect(bounded, self._name)
         self._connection.wait_at_most(deadline - time.monotonic())
         return self._connection
+
+
+def _spent(deadline: float) -> bool:
+    """Whether too little time is left to begin anything."""
+    return deadline - time.monotonic() < WORTH_TRYING

@@ -29,7 +29,7 @@ from .effects import (
     timeout_of,
 )
 from .errors import NotStorable
-from .executor import encode_result, payload_of, reason_of
+from .executor import payload_of, reason_of
 from .handlers import Registered
 from .model import Claimed, EffectEnd, Outcome
 from .points import reach
@@ -117,8 +117,7 @@ class Attempt:
     def _verified(self, intent: Intent, call: Call, receipt: Receipt) -> Outcome:
         why = mismatch(receipt, call.key, intent, self.provider.contract)
         try:
-            text, result = receipt_text(receipt), encode_result(json.loads(result_of(receipt)))
-            encode_result(json.loads(text))
+            text, result = receipt_text(receipt), result_of(receipt)
         except (NotStorable, ValueError, TypeError, AttributeError):
             why, text, result = why or "it cannot be stored", None, None
         if why is not None:

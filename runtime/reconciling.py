@@ -35,7 +35,10 @@ def ask(app: App, doubt: Doubt) -> Answer:
     if doubt.identity is not None and doubt.identity != identity_of(provider):
         return Unavailable(f"the provider {provider.name!r} is another one now ({identity_of(provider)})")
     try:
-        return provider.lookup(_call(registered, provider, doubt))
+        answer = provider.lookup(_call(registered, provider, doubt))
+        if answer is not None:
+            reconcile.receipt_text(answer)  # what is no receipt, or cannot be kept, is no answer
+        return answer
     except BaseException as error:  # noqa: BLE001  no answer, whatever it was
         return Unavailable(reason_of(error))
 

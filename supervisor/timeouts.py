@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from uuid import UUID
 
 from ..runtime import events
 from ..runtime.blackbox import Box, Phase
@@ -24,22 +25,27 @@ class Overrun:
     """The workers that are stopped, or being stopped, to be judged."""
 
     def __init__(self) -> None:
-        self._stopping: dict[int, Box] = {}
+        #: By the worker's slot, which is never used again: a note about a dead worker says nothing about the next.
+        self._stopping: dict[UUID, Box] = {}
 
     def check(self, seat: WorkerSeat) -> None:
         """Take the next step with this seat: stop, judge, or nothing. Never waits."""
-        if seat.child is None:
-            self._stopping.pop(seat.number, None)
+        if seat.child is None or seat.cause == "timeout":
+            self._stopping.pop(seat.slot, None)  # nobody there, or killed and not yet noticed
             return
-        suspect = self._stopping.get(seat.number)
+        suspect = self._stopping.get(seat.slot)
         if suspect is None:
             box = seat.memory.read_box()
-            if box is not None and _overdue(box):
-                self._stopping[seat.number] = box
+            if box is not None and box.slot == seat.slot and _overdue(box):
+                self._stopping[seat.slot] = box
                 seat.child.kill(signal.SIGSTOP)
         elif _stands_still(seat.child.pid):
-            del self._stopping[seat.number]
+            del self._stopping[seat.slot]
             self._judge(seat, suspect)
+
+    def forget(self, slot: UUID) -> None:
+        """This worker has ended."""
+        self._stopping.pop(slot, None)
 
     def due(self, seats: Iterable[WorkerSeat]) -> list[float]:
         """When (time.monotonic) the next look is due."""

@@ -56,6 +56,7 @@ class Workers:
                 watch.forget(seat.child)
                 deaths.append(Death(seat.child, seat.slot, exit, seat.memory.read_box(), seat.cause))
                 events.emit("a worker ended", worker=seat.number, pid=seat.child.pid, exit=str(exit), ready=seat.ready)
+                self._overrun.forget(seat.slot)
                 self._reload.noticed_exit(seat)
                 seat.leave(exit)
                 if seat is self._reload.spare:
@@ -79,6 +80,8 @@ class Workers:
         for seat in self._seats:
             if seat.child is not None:
                 seat.ask_to_drain()
+                if seat.starting_for() > 0:
+                    seat.child.kill()  # it imports the application, holds nothing, and would not look up for long
 
     def kill(self, cause: Cause) -> None:
         """Kill all. `cause` is what their tasks will say."""

@@ -527,3 +527,16 @@ def test_only_an_unknown_task_can_be_decided(store: Store) -> None:
     with pytest.raises(StatementRefused):
         reconcile.resolve(store.connection, _decide(store, task, evidence="  "))
     assert bank.row(task)["state"] == "unknown"
+
+
+@pytest.mark.parametrize("nonsense", ["done", True, 5, {"receipt_id": "r"}, Receipt("r", "k", "f", {"a": "\0"})])
+def test_a_lookup_that_answers_with_no_receipt_is_no_answer(store: Store, nonsense: Any) -> None:
+    class Babbling(Ledger):
+        def lookup(self, call: Call) -> Receipt | None:
+            return nonsense  # type: ignore[no-any-return]
+
+    bank = _bank(store, ledger=Babbling(contract=FULL))
+    task = bank.submit()
+    bank.die(performed=True)
+    assert bank.reconcile() == "unavailable"
+    assert bank.row(task)["state"] == "unknown"

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db
 from deadsure.runtime.ids import uuid7
+from deadsure.runtime.store import read
 from deadsure.runtime.store.submit import Accepted, KeyTaken, Submission, submit, submit_all
 from kit.postgres import server_log
 from kit.store import Store
@@ -43,3 +44,17 @@ def test_all_or_none_stores_nothing_beside_a_refusal(store: Store) -> None:
     )
     assert isinstance(verdicts[1], KeyTaken)
     assert len(store.query("select id from deadsure.tasks")) == 1
+
+
+def test_a_page_is_read_in_time_whatever_plan_is_made(store: Store) -> None:
+    """Without statistics, and with a plan for any parameters, as after a crash of PostgreSQL."""
+    for _ in range(4):
+        store.query(
+            "select count(deadsure.submit('plain', cast(cast(n as text) as jsonb))) from generate_series(1, 3000) n"
+        )
+    reader = store.connect("reader")
+    reader._driver.run("set plan_cache_mode = force_generic_plan")
+    reader._driver.run("set statement_timeout = '1500ms'")
+    for chosen in (read.Filter(), read.Filter(queue="default"), read.Filter(state="queued"), read.Filter(kind="none")):
+        page = read.page(reader, chosen, read.NEWEST, 50)
+        assert len(page.tasks) == (0 if chosen.kind else 50)

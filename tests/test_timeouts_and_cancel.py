@@ -93,3 +93,15 @@ def test_a_task_canceled_while_it_was_queued_never_runs(new_pool: NewPool, tmp_p
     pool.wait_for(pool.submit("words", {"text": "a"}), "succeeded")
     assert pool.task(victim)["attempts"] == 0
     assert not log.exists()
+
+
+def test_timeouts_go_on_working_on_a_seat_that_has_seen_many(new_pool: NewPool, tmp_path: Path) -> None:
+    pool = new_pool(workers=2).start()
+    rounds = 8
+    tasks = [pool.submit("block.fail", {"go": str(tmp_path / "never")}, timeout=0.2) for _ in range(rounds)]
+    for id in tasks:
+        pool.wait_for(id, "failed", deadline=60)
+    pool.wait_for(pool.submit("words", {"text": "a"}), "succeeded")
+    assert pool.log.count("a task overran its timeout") == rounds
+    exits = sum(worker["exits"] for worker in pool.get("/workers").body["workers"])
+    assert exits == rounds, "a timeout killed somebody else as well"

@@ -18,27 +18,30 @@ select 1;
 -- Ids of tasks from the newest to the oldest, below :before, of this state, kind and queue where given. It looks at no
 -- more than :scan tasks, and stops at :count of them or past :bytes, so a page can be short or even empty. The row
 -- with a null id comes last; its `more` tells below which id to go on, null at the end.
--- The few that run or are unknown are found through the small tables that name them, all others by their id.
+-- The few that run or are unknown are found through the small tables that name them, all others by their id. What is
+-- looked at is read once and never joined with tasks again: without statistics that join becomes quadratic.
 with looked_at as (
-  (select t.id from deadsure.tasks t
+  (select t.id, t.state, t.kind, t.queue, pg_column_size(t.payload) + coalesce(pg_column_size(t.result), 0) as size
+     from deadsure.tasks t
     where t.id < cast(:before as uuid) and coalesce(cast(:state as text), '') not in ('running', 'unknown')
     order by t.id desc limit cast(:scan as integer))
    union all
-  (select u.id from deadsure.unknowns u
+  (select t.id, t.state, t.kind, t.queue, pg_column_size(t.payload) + coalesce(pg_column_size(t.result), 0)
+     from deadsure.unknowns u join deadsure.tasks t on t.id = u.id
     where u.id < cast(:before as uuid) and cast(:state as text) = 'unknown'
     order by u.id desc limit cast(:scan as integer))
    union all
-  (select h.id from deadsure.slots s cross join lateral unnest(s.task_ids) as h(id)
+  (select t.id, t.state, t.kind, t.queue, pg_column_size(t.payload) + coalesce(pg_column_size(t.result), 0)
+     from deadsure.slots s cross join lateral unnest(s.task_ids) as h(id) join deadsure.tasks t on t.id = h.id
     where h.id < cast(:before as uuid) and cast(:state as text) = 'running'
     order by h.id desc limit cast(:scan as integer))
 ),
 matching as (
-  select t.id, row_number() over newest as place, sum(v.size) over newest - v.size as before
-    from looked_at l join deadsure.tasks t on t.id = l.id
-   cross join lateral (select pg_column_size(t.payload) + coalesce(pg_column_size(t.result), 0) as size) v
-   where t.state = coalesce(cast(:state as text), t.state) and t.kind = coalesce(cast(:kind as text), t.kind)
-     and t.queue = coalesce(cast(:queue as text), t.queue)
-  window newest as (order by t.id desc)
+  select l.id, row_number() over newest as place, sum(l.size) over newest - l.size as before
+    from looked_at l
+   where l.state = coalesce(cast(:state as text), l.state) and l.kind = coalesce(cast(:kind as text), l.kind)
+     and l.queue = coalesce(cast(:queue as text), l.queue)
+  window newest as (order by l.id desc)
 ),
 shown as (
   select m.id from matching m where m.place <= cast(:count as integer) and m.before < cast(:bytes as bigint)

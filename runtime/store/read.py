@@ -95,7 +95,7 @@ def page(connection: Connection, chosen: Filter, before: UUID, count: int, bytes
         queue=chosen.queue,
         before=before,
         count=count,
-        scan=_SCAN,
+        scan=count + 1 if chosen == Filter() else _SCAN,
         bytes=bytes,
     )
     ids = [row[0] for row in rows[:-1]]

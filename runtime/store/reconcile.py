@@ -6,7 +6,6 @@ on changes nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from uuid import UUID
 from .. import sql
 from ..db import Connection
 from ..effects import Contract, Receipt
+from ..executor import encode_result
 from ..model import JSON
 
 _CLAIM = sql.statement("claim_lookup")
@@ -149,8 +149,8 @@ def resolve(connection: Connection, decision: Decision) -> None:
 
 
 def receipt_text(receipt: Receipt) -> str:
-    """A receipt as JSON text."""
-    return json.dumps(
+    """A receipt as JSON text. Raises NotStorable, TypeError or AttributeError for what is none or cannot be kept."""
+    return encode_result(
         {
             "receipt_id": receipt.receipt_id,
             "key": receipt.key,
@@ -163,4 +163,4 @@ def receipt_text(receipt: Receipt) -> str:
 def result_of(receipt: Receipt) -> str:
     """What an effect task has as its result: the receipt's id and its fields."""
     result: dict[str, JSON] = {**receipt.fields, "receipt_id": receipt.receipt_id}
-    return json.dumps(result)
+    return encode_result(result)

@@ -63,7 +63,7 @@ def test_a_term_at_any_moment_of_the_start_leaves_no_child(new_pool: NewPool) ->
 
 def test_impatient_signals_during_a_task_settle_it(new_pool: NewPool, store: Store, tmp_path: Path) -> None:
     pool = new_pool().start()
-    task = pool.submit("block.unknown", {"go": str(tmp_path / "never"), "log": str(tmp_path / "log")})
+    pool.submit("block.unknown", {"go": str(tmp_path / "never"), "log": str(tmp_path / "log")})
     wait_until(lambda: (tmp_path / "log").exists(), "its handler has begun")
     assert pool.process is not None
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
