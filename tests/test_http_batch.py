@@ -92,3 +92,11 @@ def test_a_key_in_the_header_is_refused_for_a_batch(api: Api) -> None:
 def test_a_batch_has_1_to_1000_tasks(api: Api, store: Store, tasks: list[Any]) -> None:
     assert api.ask("POST", "/tasks/batch", {"tasks": tasks}).status == 422
     assert count(store) == 0
+
+
+def test_one_key_for_two_different_requests_in_one_batch_names_no_task(api: Api, store: Store) -> None:
+    batch = [{**GOOD, "payload": n, "idempotency_key": "twice"} for n in range(2)]
+    answer = api.ask("POST", "/tasks/batch", {"tasks": batch})
+    assert (answer.status, answer.body["type"]) == (422, "urn:deadsure:problem:idempotency-key-reused")
+    assert "two tasks of this batch have the same idempotency key" in answer.body["detail"]
+    assert count(store) == 0

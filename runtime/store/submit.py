@@ -48,8 +48,12 @@ class BudgetExceeded(DeadsureError):
 class KeyTaken(DeadsureError):
     """The idempotency key belongs to a task that was asked for with another request; nothing was stored."""
 
-    def __init__(self, id: UUID) -> None:
-        super().__init__(f"this idempotency key belongs to the task {id}, and that was another request")
+    def __init__(self, id: UUID | None) -> None:
+        """`id` None: the other request stands in the same batch, and was not stored either."""
+        if id is None:
+            super().__init__("two tasks of this batch have the same idempotency key, and are different requests")
+        else:
+            super().__init__(f"this idempotency key belongs to the task {id}, and that was another request")
         self.id = id
 
 
@@ -100,7 +104,8 @@ def submit_all(connection: Connection, tasks: Sequence[Submission]) -> list[Verd
             if not all(isinstance(verdict, Accepted) for verdict in verdicts):
                 raise _Refused(verdicts)
     except _Refused as refused:
-        return refused.verdicts
+        mine = {task.id for task in tasks}
+        return [KeyTaken(None) if isinstance(v, KeyTaken) and v.id in mine else v for v in refused.verdicts]
     return verdicts
 
 

@@ -127,6 +127,16 @@ def _settled(store: Store, task: str) -> dict[str, object] | None:
     return row if row["state"] == "failed" else None
 
 
+@pytest.fixture
+def faketime() -> Iterator[None]:
+    """What libfaketime keeps in /dev/shm for a process that is then killed is removed."""
+    before = set(Path("/dev/shm").glob("*faketime*"))
+    yield
+    for left in set(Path("/dev/shm").glob("*faketime*")) - before:
+        left.unlink(missing_ok=True)
+
+
+@pytest.mark.usefixtures("faketime")
 @pytest.mark.parametrize("offsets", [("+10m", "-10m"), ("+1h", "-1h")])
 def test_hosts_whose_clocks_disagree_take_no_living_lease(
     new_pool: NewPool, store: Store, tmp_path: Path, offsets: tuple[str, str]
@@ -148,6 +158,7 @@ def test_hosts_whose_clocks_disagree_take_no_living_lease(
     assert store.query("select 1 as one from deadsure.incarnations where ended_by = 'lease'") == []
 
 
+@pytest.mark.usefixtures("faketime")
 def test_a_clock_that_is_stepped_by_an_hour_during_a_run_costs_no_lease(
     new_pool: NewPool, store: Store, tmp_path: Path
 ) -> None:
