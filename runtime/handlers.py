@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import NoneType
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -173,8 +174,13 @@ def _on_death(text: str) -> OnDeath:
 
 def _check(kind: Kind) -> None:
     for what, text in (("kind", kind.name), ("queue", kind.queue)):
+        if not isinstance(text, str):
+            raise ValueError(f"a {what} must be a string, as in @app.task(\"report.build\"); not {text!r}")
         if not 1 <= len(text) <= 200 or not text.isprintable() or text != text.strip():
             raise ValueError(f"a {what} must be 1 to 200 printable characters; not {text!r}")
+    for what, number in (("max_attempts", kind.max_attempts), ("priority", kind.priority), ("timeout", kind.timeout)):
+        if isinstance(number, bool) or not isinstance(number, (int, float, NoneType)):
+            raise ValueError(f"{what} must be a number; not {number!r}")
     if kind.max_attempts < 1:
         raise ValueError("max_attempts must be at least 1")
     if kind.timeout is not None and not 0 < kind.timeout < 1e9:

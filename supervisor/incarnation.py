@@ -117,7 +117,12 @@ class Incarnation:
         if time.monotonic() >= self._tell_waiting_at:
             self._tell_waiting_at = time.monotonic() + 10
             holders = ", ".join(self._lock.holders()) or "nobody that can be seen from here"
-            events.emit("waiting for the previous pool's processes to end", lock=str(self._lock.path), held_by=holders)
+            events.emit(
+                "waiting for the previous pool's processes to end",
+                lock=str(self._lock.path),
+                held_by=holders,
+                hint="if another pool of this name runs here, give this one another name ([pool] name)",
+            )
         if time.monotonic() < self._made + SIBLING_GRACE:
             return False
         left = self._link.call(lambda c: pool.lease_left(c, self._settings.name, self._lock.identity()))

@@ -107,3 +107,13 @@ def test_an_intent_refuses_what_has_no_one_form(value: Any) -> None:
 
 def test_a_contract_says_what_it_must() -> None:
     assert Contract(True, True, 60, 0).verify is None
+
+
+def test_what_cannot_be_meant_is_refused_by_its_name() -> None:
+    broken = App()
+    with pytest.raises(ValueError, match="a kind must be a string"):
+        broken.task(len)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout must be a number"):
+        broken.task("a", timeout="x")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="on_death must be one of"):
+        broken.task("a", on_death="again")

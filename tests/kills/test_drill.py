@@ -271,3 +271,23 @@ def test_without_a_dsn_it_brings_its_own_database_or_uses_the_one_that_runs() ->
         assert up.left()
         up.signal(signal.SIGTERM)
         assert up.ended() == 0
+
+
+# --- the page
+
+
+def test_the_page_of_drills_shows_what_a_drill_prints(database: db.Settings) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drills.md").read_text()
+    shown = re.findall(r"^\$ deadsure (drill kill .*)\n(\{.*\})$", page, re.MULTILINE)
+    assert shown
+    for words, line in shown:
+        ran = deadsure(*words.split(), env={"DEADSURE_DATABASE_DSN": dsn_text(database)})
+        assert (ran.returncode, ran.stdout.strip()) == (0, line), ran.stderr
+
+
+def test_the_page_of_drills_names_a_matrix_that_runs(database: db.Settings) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drills.md").read_text()
+    (words,) = re.findall(r"^deadsure (drill matrix --sample \d+ --seed \d+) ", page, re.MULTILINE)
+    few = re.sub(r"--sample \d+", "--sample 2", words)
+    ran = deadsure(*few.split(), env={"DEADSURE_DATABASE_DSN": dsn_text(database)})
+    assert ran.returncode == 0, ran.stdout + ran.stderr
