@@ -64,14 +64,15 @@ def test_a_term_at_any_moment_of_the_start_leaves_no_child(new_pool: NewPool) ->
 def test_impatient_signals_during_a_task_settle_it(new_pool: NewPool, store: Store, tmp_path: Path) -> None:
     pool = new_pool().start()
     pool.submit("block.unknown", {"go": str(tmp_path / "never"), "log": str(tmp_path / "log")})
-    wait_until(lambda: (tmp_path / "log").exists(), "its handler has begun")
+    log = tmp_path / "log"
+    wait_until(lambda: log.exists() and log.read_text().endswith("\n"), "its handler has begun")
     assert pool.process is not None
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
         pool.process.send_signal(number)
     assert pool.process.wait(30) == 0
     row = store.query("select state, unknown_cause, attempts from deadsure.tasks")[0]
     assert row == {"state": "unknown", "unknown_cause": "shutdown", "attempts": 1}
-    assert len((tmp_path / "log").read_text().splitlines()) == 1
+    assert len(log.read_text().splitlines()) == 1
 
 
 def test_a_task_that_kills_every_worker_spends_its_budget_and_the_others_run(
