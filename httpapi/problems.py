@@ -16,6 +16,9 @@ from ..runtime.store.submit import BudgetExceeded, KeyTaken
 
 MEDIA_TYPE = "application/problem+json"
 
+#: The phrases of RFC 9110, which Python before 3.13 does not have yet.
+_TITLES = {413: "Content Too Large", 422: "Unprocessable Content"}
+
 #: (exception, status, name in `type`). The first match counts, so subclasses stand before their bases.
 TABLE: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownKind, 422, "unknown-kind"),
@@ -54,7 +57,7 @@ def respond(problem: Problem) -> Response:
     """The problem as a response. Every 503 and 429 says when to come back."""
     document = {
         "type": f"urn:deadsure:problem:{problem.name}",
-        "title": HTTPStatus(problem.status).phrase,
+        "title": _TITLES.get(problem.status) or HTTPStatus(problem.status).phrase,
         "status": problem.status,
         "detail": str(problem),
         **problem.more,
