@@ -135,6 +135,31 @@ def test_a_killed_workers_task_is_settled_and_nobody_else_is_disturbed(
     assert pool.wait_for(pool.submit("words", TEXT), "succeeded")["result"] == COUNTED
 
 
+@pytest.mark.parametrize("state", ["running", "failed", "canceled", "succeeded"])
+def test_the_same_key_again_is_the_same_task_in_every_state_and_never_a_second_run(
+    new_pool: NewPool, tmp_path: Path, state: str
+) -> None:
+    pool = new_pool().start()
+    go, log = tmp_path / "go", tmp_path / "log"
+    kind = "raise" if state == "failed" else "block.unknown"
+    body = {"kind": kind, "payload": {"go": str(go), "log": str(log)}}
+    if state == "canceled":
+        blocker = pool.submit("block.fail", {"go": str(go)})
+        pool.wait_for(blocker, "running")
+    first = pool.post("/tasks", body, {"Idempotency-Key": "k"}).body["id"]
+    if state == "canceled":
+        pool.post(f"/tasks/{first}/cancel")
+    if state != "running":
+        go.touch()
+    before = pool.wait_for(first, state)
+    again = pool.post("/tasks", body, {"Idempotency-Key": "k"})
+    assert (again.status, again.body["id"], again.body["state"]) == (202, first, state)
+    go.touch()
+    pool.wait_for(pool.submit("words", TEXT), "succeeded")
+    assert pool.task(first)["attempts"] == before["attempts"] == (0 if state == "canceled" else 1)
+    assert len(_rows(pool.database)) == (3 if state == "canceled" else 2)
+
+
 def test_a_requeue_task_runs_again_until_its_budget_is_spent(new_pool: NewPool, tmp_path: Path) -> None:
     pool = new_pool().start()
     log = tmp_path / "log"

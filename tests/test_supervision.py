@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from kit.pool import Pool, alive
+from kit.scale import count
 from kit.store import Store
 from kit.wait import wait_until
 
@@ -163,9 +164,9 @@ def test_a_closed_output_blocks_nobody(new_pool: NewPool, tmp_path: Path) -> Non
     read, write = os.pipe()
     pool.start(output=write)
     os.close(write)
-    tasks = [pool.submit("print", {"lines": 50}) for _ in range(20)]
+    tasks = [pool.submit("print", {"lines": 1}) for _ in range(count(long=5000))]  # 1 kB each, far over a pipe's 64 KiB
     for task in tasks:
-        assert pool.wait_for(task, "succeeded")["attempts"] == 1
+        assert pool.wait_for(task, "succeeded", deadline=120)["attempts"] == 1
     assert pool.get("/readyz").status == 200
     os.close(read)
     assert pool.wait_for(pool.submit("print", {"lines": 50}), "succeeded")["attempts"] == 1
