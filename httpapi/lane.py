@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..runtime import db
-from ..runtime.errors import DatabaseUnavailable, InDoubt, StatementRefused
+from ..runtime.errors import DatabaseUnavailable, InDoubt, NotReplicated, StatementRefused
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Lane:
                 return work(self._open(deadline))
             except InDoubt as error:
                 doubt = error
-                if _spent(deadline):
+                if isinstance(error, NotReplicated) or _spent(deadline):
                     raise
             except (DatabaseUnavailable, StatementRefused) as error:
                 if doubt is not None:

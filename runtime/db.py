@@ -7,6 +7,8 @@ pg8000 alone cannot tell. Three of its habits rule this file:
   and parameters are encoded before the driver sees them.
 - A statement that never arrived and one whose answer was lost raise the same exception. `_verdict` is the only place
   that judges.
+- A server that is told to stop waiting for its synchronous standby answers with success and only warns. `_guarded`
+  looks at the warnings, because such a commit can still be lost with the primary.
 - `close()` writes to the socket, and in a forked child that ends the parent's session. `discard` closes the
   descriptor only.
 """
@@ -14,6 +16,7 @@ pg8000 alone cannot tell. Three of its habits rule this file:
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import time
@@ -25,17 +28,21 @@ from pg8000 import exceptions as pg
 from pg8000 import native
 
 from .dsn import Dsn, Host
-from .errors import DatabaseUnavailable, InDoubt, StatementRefused, StoreError
+from .errors import DatabaseUnavailable, InDoubt, NotReplicated, StatementRefused, StoreError
 from .parameters import Value, encode_all
 from .sql import Statement
+from .timed_socket import TimedSocket, TimedTlsSocket, timed, timed_tls
 
 Row = Sequence[Any]
 
-#: Seconds the socket waits beyond the server's own statement_timeout, so that the server's answer comes first.
+#: Seconds a whole exchange may take beyond the server's own statement_timeout, so that the server's answer comes first.
 SOCKET_MARGIN = 1.0
 
 #: The SQLSTATE of a server that has become a standby: the next connection looks for the primary anew.
 _READ_ONLY = "25006"
+
+#: What every warning of a commit that did not wait for its standby speaks of (its SQLSTATE says nothing).
+_NOT_REPLICATED = b"synchronous replication"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +68,15 @@ class Connection:
 
     Every statement is prepared once and costs one round trip. Raises StatementRefused or NotStorable (surely not
     done, the connection stays usable), DatabaseUnavailable (surely not done) or InDoubt (unknown); after the last two
-    the connection is discarded.
+    the connection is discarded. A whole statement takes at most statement_timeout and a margin, or what
+    `wait_at_most` left it: then it is in doubt.
     """
 
     def __init__(self, driver: native.Connection, timeout: float) -> None:
         self._driver = driver
+        self._socket: TimedSocket | TimedTlsSocket = driver._usock
         self._timeout = timeout
+        self._latest = math.inf
         self._prepared: dict[str, native.PreparedStatement] = {}
         self._in_transaction = False
         self._backend: Backend | None = None
@@ -112,8 +122,8 @@ class Connection:
         self._backend = Backend(pid, started)
 
     def wait_at_most(self, seconds: float) -> None:
-        """Shorten the socket's deadline, for a caller with a budget. Never lengthens it."""
-        self._driver._usock.settimeout(max(0.001, min(seconds, self._timeout)))
+        """Let everything from now on, up to the next call of this, end within `seconds`: a caller's budget."""
+        self._latest = time.monotonic() + max(0.001, seconds)
 
     def discard(self) -> None:
         """Close the descriptor without a word to the server. Safe in a forked child, and when called twice."""
@@ -148,14 +158,30 @@ class Connection:
     def _guarded(self, what: str, call: Any, *arguments: Any) -> Any:
         if not self.usable:
             raise DatabaseUnavailable("the database connection was lost; nothing was sent")
+        self._socket.until = min(time.monotonic() + self._timeout, self._latest)
         try:
-            return call(*arguments)
+            answer = call(*arguments)
         except BaseException as error:
             if not _answered_with_error(error) or _field(error, "C") == _READ_ONLY:
                 self.discard()
             if isinstance(error, Exception):
                 raise _verdict(what, error, self._in_transaction) from error
             raise
+        finally:
+            self._socket.until = math.inf
+        if self._driver.notices:
+            self._look_at_notices(what)
+        return answer
+
+    def _look_at_notices(self, what: str) -> None:
+        texts = [notice.get(b"M", b"") for notice in self._driver.notices]
+        self._driver.notices.clear()
+        if any(_NOT_REPLICATED in text for text in texts):
+            self.discard()
+            raise NotReplicated(
+                f"{what} is committed on the primary, but somebody made it stop waiting for its synchronous standby: "
+                "it is lost if that primary is lost"
+            )
 
 
 def connect(settings: Settings, name: str) -> Connection:
@@ -175,9 +201,11 @@ def connect(settings: Settings, name: str) -> Connection:
 def _connect(settings: Settings, host: Host, name: str) -> Connection:
     deadline = time.monotonic() + settings.connect_timeout
     timeout = settings.statement_timeout + SOCKET_MARGIN
-    raw: socket.socket | None = None
+    raw: TimedSocket | None = None
     try:
         raw = _open_socket(host, settings.connect_timeout, timeout)
+        # The driver's first words, TLS and SCRAM, by the same deadline.
+        raw.until = deadline
         raw.settimeout(max(0.05, deadline - time.monotonic()))
         driver = _start_session(settings, host, name, raw)
     except Exception as error:
@@ -185,7 +213,6 @@ def _connect(settings: Settings, host: Host, name: str) -> Connection:
         if raw is not None:
             _close(raw)
         raise DatabaseUnavailable(_text(error)) from error
-    driver._usock.settimeout(timeout)
     connection = Connection(driver, timeout)
     if driver.parameter_statuses.get("in_hot_standby") == "on":
         connection.close()
@@ -193,8 +220,9 @@ def _connect(settings: Settings, host: Host, name: str) -> Connection:
     return connection
 
 
-def _start_session(settings: Settings, host: Host, name: str, raw: socket.socket) -> native.Connection:
+def _start_session(settings: Settings, host: Host, name: str, raw: TimedSocket) -> native.Connection:
     dsn = settings.dsn
+    tls = dsn.ssl_context()
     milliseconds = str(int(settings.statement_timeout * 1000))
     return native.Connection(
         dsn.user,
@@ -202,7 +230,7 @@ def _start_session(settings: Settings, host: Host, name: str, raw: socket.socket
         database=dsn.database,
         password=dsn.password,
         sock=raw,
-        ssl_context=dsn.ssl_context() or False,
+        ssl_context=timed_tls(tls, raw.until) if tls else False,
         application_name=name,
         startup_params={
             "statement_timeout": milliseconds,
@@ -216,7 +244,7 @@ def _start_session(settings: Settings, host: Host, name: str, raw: socket.socket
     )
 
 
-def _open_socket(host: Host, connect_timeout: float, unacknowledged: float) -> socket.socket:
+def _open_socket(host: Host, connect_timeout: float, unacknowledged: float) -> TimedSocket:
     if host.is_socket:
         raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         raw.settimeout(connect_timeout)
@@ -225,7 +253,7 @@ def _open_socket(host: Host, connect_timeout: float, unacknowledged: float) -> s
         except OSError:
             raw.close()
             raise
-        return raw
+        return timed(raw)
     raw = socket.create_connection((host.address or host.name, host.port), connect_timeout)
     # Without NODELAY a statement with 8 to 20 kB of parameters stalls 40 ms (Nagle against the delayed ACK).
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -234,7 +262,7 @@ def _open_socket(host: Host, connect_timeout: float, unacknowledged: float) -> s
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unacknowledged * 1000))
-    return raw
+    return timed(raw)
 
 
 def _close(raw: socket.socket) -> None:

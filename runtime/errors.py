@@ -49,3 +49,10 @@ class StatementRefused(StoreError):
 
 class InDoubt(StoreError):
     """The answer was lost: the statement may have been carried out, or may yet be."""
+
+
+class NotReplicated(InDoubt):
+    """It is committed on the primary alone: PostgreSQL was told not to wait for the synchronous standby any longer.
+
+    Asking again proves nothing, since the primary shows it already.
+    """
