@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -26,6 +27,11 @@ class Kind:
     #: For a kind with an effect: the provider's name, and its contract as it is told to the database.
     provider: str | None = None
     contract: dict[str, JSON] | None = None
+
+    @property
+    def batchable(self) -> bool:
+        """Whether first attempts at it may be claimed many at a time: nothing about them can be ambiguous."""
+        return self.on_death is OnDeath.REQUEUE and self.max_attempts >= 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +91,33 @@ class Outcome:
     delay: float = 0.0
 
 
+_FIRST_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to look for the next task: a queue, and the position in its order from which to look on.
+
+    `run_at` is an RFC 3339 time, or `-infinity`. The defaults are the queue's start.
+    """
+
+    queue: str
+    priority: int = -(2**31)
+    run_at: str = "-infinity"
+    id: UUID = _FIRST_ID
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Where a worker looks for its next task: queues in order, and the kinds it can run."""
+    """What a worker looks for: places in the order in which they are tried, and the kinds it can run."""
 
-    queues: tuple[str, ...]
+    places: tuple[Place, ...]
     kinds: tuple[Kind, ...]
+
+    @classmethod
+    def from_queues(cls, queues: Iterable[str], kinds: tuple[Kind, ...]) -> Wanted:
+        """Each queue from its start."""
+        return cls(tuple(Place(queue) for queue in queues), kinds)
 
 
 class Refusal(StrEnum):
@@ -108,7 +135,8 @@ class Step:
 
     `finished` is the new state of the finished task; `refused` says why it was not finished. `claimed` is the next
     task, None when nothing was found; `stale` means that a left-over row was dropped, so ask again at once.
-    `trusted` False: the lease is over and nothing was claimed.
+    `trusted` False: the lease is over and nothing was claimed. `conflict`: a due task was passed over, because another
+    worker held or took it.
     """
 
     slot: Slot
@@ -117,6 +145,7 @@ class Step:
     claimed: Claimed | None = None
     stale: bool = False
     trusted: bool = True
+    conflict: bool = False
 
 
 Cause = Literal["worker_died", "lease_expired", "timeout", "shutdown"]

@@ -47,13 +47,16 @@ class Stepper:
                 # Surely not done. The finish alone, then (in the next step) the claim alone.
                 outcome = self._refused(outcome, error)
                 wanted = hot.NOWHERE if task is not None else wanted
-            except (InDoubt, DatabaseUnavailable):
+            except (InDoubt, DatabaseUnavailable) as error:
+                if isinstance(error, InDoubt):
+                    claims = bool(wanted.places) and _on_hot_path(outcome)
+                    events.emit("a step is in doubt", task=task and str(task.id), claims=claims, error=str(error))
                 settled = self._settle(task)
                 if settled is not None:
                     step = settled
                     break
         self.slot = step.slot
-        return step if wanted.queues else replace(step, stale=True)
+        return step if wanted.places else replace(step, stale=True)
 
     def ask(self, work: Callable[[db.Connection, Slot], T]) -> T:
         """Run a statement that may be repeated until it has an answer."""
@@ -80,8 +83,7 @@ class Stepper:
         return self._connection
 
     def _send(self, task: Claimed | None, outcome: Outcome | None, wanted: Wanted) -> Step:
-        hot_path = outcome is None or (outcome.effect is None and outcome.state not in ("retry", "unknown"))
-        if task is None or outcome is None or hot_path:
+        if task is None or outcome is None or _on_hot_path(outcome):
             return hot.finish_and_claim(self.connected(), self.slot, task, outcome, wanted)
         return effects.finish_alone(self.connected(), self.slot, task, outcome)
 
@@ -103,7 +105,7 @@ class Stepper:
         old = self._connection.backend if self._connection else None
         while True:
             try:
-                found = hot.settle(self.connected(), self.slot, task, old)
+                found = hot.settle(self.connected(), self.slot, [task] if task else [], old)
                 break
             except StoreError as error:
                 events.emit("a lost answer is not settled yet", error=str(error))
@@ -112,6 +114,12 @@ class Stepper:
             return Step(self.slot, refused=Refusal.SLOT_ENDED)
         self.slot = found.slot
         if not found.happened:
+            events.emit("a lost statement was not carried out", task=task and str(task.id))
             return None
         events.emit("a lost answer was settled by reading", task=str(task.id) if task else None)
-        return Step(found.slot, claimed=found.claimed, stale=True)
+        return Step(found.slot, claimed=found.claimed[0] if found.claimed else None, stale=True)
+
+
+def _on_hot_path(outcome: Outcome | None) -> bool:
+    """Whether one statement finishes and claims; every other outcome is finished alone."""
+    return outcome is None or (outcome.effect is None and outcome.state not in ("retry", "unknown"))

@@ -23,6 +23,7 @@ from ..runtime.model import Claimed, Outcome, Refusal, Slot, Step, Wanted
 from ..runtime.performing import Attempt
 from ..runtime.store import effects, hot, pool, reconcile
 from ..runtime.store.effects import Permission, Prepared
+from .low_water import LowWater
 from .settings import PoolSettings
 from .stepping import FIRST_PAUSE, Stepper
 
@@ -89,6 +90,7 @@ class Worker:
         self._gate = StoreGate(self._stepper)
         self._effects: list[str] = []
         self._lookup_at = 0.0
+        self._low_water = LowWater(settings.queues)
 
     def start(self) -> None:
         """Import, connect, register, report ready. Raises MustExit."""
@@ -109,6 +111,7 @@ class Worker:
             step = self._step(task, outcome)
             task, outcome = step.claimed, None
             if task is not None:
+                self._low_water.found(task)
                 outcome = self._run(task)
             elif not step.stale:
                 self._wait()
@@ -179,7 +182,7 @@ class Worker:
     def _wanted(self, task: Claimed | None) -> Wanted:
         if self._post.memory.drain or (task is not None and self._lookup_due):
             return hot.NOWHERE  # what is in hand is finished alone, so that the lookup gets its turn
-        return Wanted(self._settings.queues, self._app.kinds)
+        return Wanted(self._low_water.places(), self._app.kinds)
 
     def _pass_on_wake(self) -> None:
         """One wake-up reaches one worker; the one that found work wakes the next, until one finds nothing."""

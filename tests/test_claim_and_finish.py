@@ -189,7 +189,7 @@ def test_tasks_are_claimed_in_the_order_priority_then_run_at(store: Store) -> No
 def test_queues_are_tried_in_the_configured_order(store: Store) -> None:
     low, high = store.submit(queue="low", priority=-9), store.submit(queue="high", priority=9)
     worker = store.worker()
-    wanted = Wanted(("high", "low"), KINDS)
+    wanted = Wanted.from_queues(("high", "low"), KINDS)
     assert [task and task.id for task in (worker.claim(wanted), worker.claim(wanted))] == [high, low]
 
 
@@ -197,7 +197,7 @@ def test_a_worker_takes_only_kinds_it_has(store: Store) -> None:
     store.submit("failing")
     mine = store.submit("plain")
     worker = store.worker()
-    wanted = Wanted(("default",), KINDS[:1])
+    wanted = Wanted.from_queues(("default",), KINDS[:1])
     claimed = worker.claim(wanted)
     assert claimed is not None
     assert claimed.id == mine

@@ -86,7 +86,7 @@ class Case:
 
     def die(self, proof: str, *, done: bool) -> None:
         worker = self.store.worker()
-        task = worker.claim(Wanted(("default",), self.app.kinds))
+        task = worker.claim(Wanted.from_queues(("default",), self.app.kinds))
         assert task is not None
         if done:
             assert Attempt(self.app.handler("transfer"), self.ledger, task, Gate(worker), lambda: True).run().effect

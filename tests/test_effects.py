@@ -2,116 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
-from deadsure import App, Call, Contract, Intent, NotSent, Receipt, Rejected
+from deadsure import Call, Intent, NotSent, Receipt, Rejected
 from deadsure.runtime import reconciling
 from deadsure.runtime.errors import StatementRefused
 from deadsure.runtime.ids import uuid7
-from deadsure.runtime.model import Claimed, ExitProof, Outcome, Refusal, Wanted
-from deadsure.runtime.performing import Attempt
+from deadsure.runtime.model import ExitProof, Refusal, Wanted
 from deadsure.runtime.store import cancel, effects, pool, reconcile, recover
-from deadsure.runtime.store.effects import Permission, Prepared
+from deadsure.runtime.store.effects import Prepared
 from deadsure.runtime.store.reconcile import Decision, Undecided
 from deadsure.testing import Ledger
-from kit.store import Store, WorkerRow
-
-FULL = Contract(lookup=True, dedups_by_key=True, key_retention=3600, settle_after=0)
-LOOKUP_ONLY = replace(FULL, dedups_by_key=False)
-DEDUP_ONLY = replace(FULL, lookup=False)
-PAYLOAD = '{"account": "a", "amount": 5}'
-KILLED = ExitProof("SIGKILL", evidence={"senders_gone": True})
-
-
-@dataclass
-class Bank:
-    """One effect kind on one provider, and the means to run its attempts by hand."""
-
-    store: Store
-    ledger: Ledger
-    app: App
-
-    def submit(self) -> UUID:
-        return self.store.submit("transfer", PAYLOAD)
-
-    def claim(self) -> tuple[WorkerRow, Claimed]:
-        worker = self.store.worker()
-        claimed = worker.claim(Wanted(("default",), self.app.kinds))
-        assert claimed is not None
-        return worker, claimed
-
-    def attempt(self, worker: WorkerRow, task: Claimed) -> Outcome:
-        registered = self.app.handler("transfer")
-        assert registered.provider is not None
-        return Attempt(registered, registered.provider, task, Gate(worker), lambda: True).run()
-
-    def finish(self, worker: WorkerRow, task: Claimed, outcome: Outcome) -> Any:
-        step = effects.finish_alone(worker.connection, worker.slot, task, outcome)
-        worker.slot = step.slot
-        return step
-
-    def run(self) -> str:
-        """Claim the task, carry out the attempt, finish it. Returns the state afterwards."""
-        worker, task = self.claim()
-        step = self.finish(worker, task, self.attempt(worker, task))
-        assert step.refused is None, step
-        return str(step.finished)
-
-    def die(self, *, performed: bool, proof: ExitProof = KILLED) -> None:
-        """Claim the task and die, before the call or after it."""
-        worker, task = self.claim()
-        if performed:
-            self.attempt(worker, task)
-        recover.recover_worker(self.store.connection, worker.slot.id, proof)
-
-    def reconcile(self) -> str:
-        """One lookup that is due, and what became of it."""
-        worker = self.store.worker()
-        doubt = reconcile.claim_lookup(worker.connection, worker.slot.id, ["transfer"], 30)
-        if doubt is None:
-            return "nothing due"
-        return reconciling.settle(worker.connection, self.app, doubt, reconciling.ask(self.app, doubt))
-
-    def row(self, id: UUID) -> dict[str, Any]:
-        return self.store.row(id)
-
-    @property
-    def done(self) -> int:
-        return self.ledger.effects.total()
-
-
-@dataclass
-class Gate:
-    """The worker's own session, asked directly."""
-
-    worker: WorkerRow
-
-    def stored_effect(self, task: Claimed) -> tuple[str, bytes] | None:
-        return effects.stored(self.worker.connection, self.worker.slot.id, task)
-
-    def before_call(self, task: Claimed, what: Prepared, timeout: float, retention: float | None) -> Permission:
-        return effects.before_call(self.worker.connection, self.worker.slot, task, what, timeout, retention)
-
-
-def _bank(
-    store: Store, contract: Contract | None = FULL, *, max_attempts: int = 3, ledger: Ledger | None = None
-) -> Bank:
-    app = App()
-    provider = ledger or Ledger(contract=contract)
-
-    @app.effect("transfer", provider=provider, max_attempts=max_attempts)
-    def transfer(payload: dict[str, Any]) -> Intent:
-        return Intent(account=payload["account"], amount=payload["amount"])
-
-    pool.register_kinds(store.connection, app.kinds)
-    return Bank(store, provider, app)
+from kit.bank import DEDUP_ONLY, FULL, KILLED, LOOKUP_ONLY, new_bank
+from kit.store import Store
 
 
 def test_an_effect_that_is_done_succeeds_with_its_receipt(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     assert bank.run() == "succeeded"
     row = bank.row(task)
@@ -122,7 +32,7 @@ def test_an_effect_that_is_done_succeeds_with_its_receipt(store: Store) -> None:
 
 
 def test_a_death_before_the_call_is_looked_up_and_done_under_the_original_key(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     bank.die(performed=False)
     row = bank.row(task)
@@ -134,7 +44,7 @@ def test_a_death_before_the_call_is_looked_up_and_done_under_the_original_key(st
 
 
 def test_a_death_after_the_call_is_settled_by_the_receipt_without_a_second_call(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     bank.die(performed=True)
     assert bank.reconcile() == "found"
@@ -146,7 +56,7 @@ def test_a_death_after_the_call_is_settled_by_the_receipt_without_a_second_call(
 
 @pytest.mark.parametrize("performed", [False, True])
 def test_without_a_contract_only_a_person_can_say(store: Store, performed: bool) -> None:
-    bank = _bank(store, None)
+    bank = new_bank(store, None)
     task = bank.submit()
     bank.die(performed=performed)
     row = bank.row(task)
@@ -154,11 +64,11 @@ def test_without_a_contract_only_a_person_can_say(store: Store, performed: bool)
     assert bank.done == int(performed)
     assert bank.reconcile() == "nothing due"
     assert reconcile.ask_now(store.connection, task) == ("unknown", False)
-    assert store.worker().claim(Wanted(("default",), bank.app.kinds)) is None
+    assert store.worker().claim(Wanted.from_queues(("default",), bank.app.kinds)) is None
 
 
 def test_the_budget_is_spent_by_claims_alone_and_then_a_decision_is_needed(store: Store) -> None:
-    bank = _bank(store, max_attempts=3)
+    bank = new_bank(store, max_attempts=3)
     task = bank.submit()
     for verdict in ("queued", "queued", "decision"):
         bank.die(performed=False)
@@ -166,11 +76,11 @@ def test_the_budget_is_spent_by_claims_alone_and_then_a_decision_is_needed(store
     row = bank.row(task)
     assert (row["state"], row["attempts"], row["unknown_needs"], bank.done) == ("unknown", 3, "decision", 0)
     assert bank.reconcile() == "nothing due"
-    assert store.worker().claim(Wanted(("default",), bank.app.kinds)) is None
+    assert store.worker().claim(Wanted.from_queues(("default",), bank.app.kinds)) is None
 
 
 def test_every_attempt_sends_the_same_bytes_under_the_same_key(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     bank.submit()
     bank.ledger.lose_answers = True
     assert bank.run() == "unknown"
@@ -190,7 +100,7 @@ def test_every_attempt_sends_the_same_bytes_under_the_same_key(store: Store) -> 
 
 
 def test_an_ambiguous_answer_is_unknown_and_the_lookup_finds_it(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     bank.ledger.lose_answers = True
     assert bank.run() == "unknown"
@@ -217,7 +127,7 @@ def test_a_receipt_for_something_else_completes_nothing_at_either_door(
             receipt = super().lookup(call)
             return replace(receipt, **wrong) if receipt is not None else None
 
-    bank = _bank(store, ledger=Lying(contract=FULL))
+    bank = new_bank(store, ledger=Lying(contract=FULL))
     task = bank.submit()
     if door == "finish":
         assert bank.run() == "unknown"
@@ -232,7 +142,7 @@ def test_a_receipt_for_something_else_completes_nothing_at_either_door(
 
 
 def test_a_cancel_that_arrives_during_the_lookup_keeps_it_unknown(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     bank.die(performed=False)
     worker = store.worker()
@@ -247,7 +157,7 @@ def test_a_cancel_that_arrives_during_the_lookup_keeps_it_unknown(store: Store) 
 
 
 def test_a_cancel_of_a_requeued_task_whose_first_request_may_still_land_never_shows_canceled(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     bank.ledger.lose_answers = True
     assert bank.run() == "unknown"
@@ -259,7 +169,7 @@ def test_a_cancel_of_a_requeued_task_whose_first_request_may_still_land_never_sh
 
 
 def test_a_cancel_between_claim_and_call_means_no_call(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     worker, claimed = bank.claim()
     cancel.cancel(store.connection, task, "test")
@@ -268,7 +178,7 @@ def test_a_cancel_between_claim_and_call_means_no_call(store: Store) -> None:
 
 
 def test_an_effect_that_is_done_in_spite_of_a_cancel_has_succeeded(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     worker, claimed = bank.claim()
     outcome = bank.attempt(worker, claimed)
@@ -281,7 +191,7 @@ def test_a_rejection_is_a_failure_and_not_tried_again(store: Store) -> None:
         def perform(self, call: Call) -> Receipt:
             raise Rejected("no such account")
 
-    bank = _bank(store, ledger=Rejecting(contract=FULL))
+    bank = new_bank(store, ledger=Rejecting(contract=FULL))
     task = bank.submit()
     assert bank.run() == "failed"
     assert bank.row(task)["failure_reason"] == "Rejected: no such account"
@@ -294,7 +204,7 @@ def test_a_rejection_after_an_unsettled_attempt_is_not_a_failure(store: Store) -
                 raise Rejected("closed meanwhile")
             return super().perform(call)
 
-    bank = _bank(store, ledger=LateRejecting(contract=FULL))
+    bank = new_bank(store, ledger=LateRejecting(contract=FULL))
     task = bank.submit()
     bank.ledger.lose_answers = True
     assert bank.run() == "unknown"
@@ -309,7 +219,7 @@ def test_what_was_surely_not_sent_is_tried_again_until_the_budget_is_spent(store
         def perform(self, call: Call) -> Receipt:
             raise NotSent("connection refused")
 
-    bank = _bank(store, ledger=Unreachable(contract=FULL), max_attempts=2)
+    bank = new_bank(store, ledger=Unreachable(contract=FULL), max_attempts=2)
     task = bank.submit()
     assert bank.run() == "queued"
     row = bank.row(task)
@@ -323,7 +233,7 @@ def test_what_was_surely_not_sent_is_tried_again_until_the_budget_is_spent(store
 
 
 def test_lookup_alone_requeues_only_after_an_exit_and_when_all_had_settled_before_the_lookup(store: Store) -> None:
-    bank = _bank(store, replace(LOOKUP_ONLY, settle_after=0.4))
+    bank = new_bank(store, replace(LOOKUP_ONLY, settle_after=0.4))
     task = bank.submit()
     bank.die(performed=False)
     assert bank.reconcile() == "later"
@@ -336,7 +246,7 @@ def test_lookup_alone_requeues_only_after_an_exit_and_when_all_had_settled_befor
 
 
 def test_what_settled_only_during_the_lookup_does_not_count(store: Store) -> None:
-    bank = _bank(store, replace(LOOKUP_ONLY, settle_after=60))
+    bank = new_bank(store, replace(LOOKUP_ONLY, settle_after=60))
     bank.submit()
     bank.die(performed=False)
     worker = store.worker()
@@ -348,7 +258,7 @@ def test_what_settled_only_during_the_lookup_does_not_count(store: Store) -> Non
 
 @pytest.mark.parametrize("how", ["lease", "senders_left"])
 def test_lookup_alone_never_requeues_while_the_sender_may_live(store: Store, how: str) -> None:
-    bank = _bank(store, LOOKUP_ONLY)
+    bank = new_bank(store, LOOKUP_ONLY)
     task = bank.submit()
     if how == "lease":
         bank.claim()
@@ -366,7 +276,7 @@ def test_lookup_alone_never_requeues_while_the_sender_may_live(store: Store, how
 
 
 def test_a_provider_that_only_dedups_is_simply_asked_again_under_the_same_key(store: Store) -> None:
-    bank = _bank(store, DEDUP_ONLY)
+    bank = new_bank(store, DEDUP_ONLY)
     task = bank.submit()
     bank.die(performed=True)
     assert bank.reconcile() == "queued"
@@ -376,7 +286,7 @@ def test_a_provider_that_only_dedups_is_simply_asked_again_under_the_same_key(st
 
 
 def test_past_the_keys_retention_an_absence_proves_nothing(store: Store) -> None:
-    bank = _bank(store, replace(FULL, key_retention=60))
+    bank = new_bank(store, replace(FULL, key_retention=60))
     task = bank.submit()
     bank.die(performed=True)
     bank.ledger.forget()
@@ -387,7 +297,7 @@ def test_past_the_keys_retention_an_absence_proves_nothing(store: Store) -> None
 
 
 def test_a_task_that_waited_in_a_backlog_past_the_retention_is_not_sent(store: Store) -> None:
-    bank = _bank(store, replace(FULL, key_retention=60))
+    bank = new_bank(store, replace(FULL, key_retention=60))
     task = bank.submit()
     bank.ledger.lose_answers = True
     assert bank.run() == "unknown"
@@ -400,7 +310,7 @@ def test_a_task_that_waited_in_a_backlog_past_the_retention_is_not_sent(store: S
 
 
 def test_another_provider_behind_the_same_name_is_no_answer_and_gets_no_call(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     bank.die(performed=True)
     bank.ledger.identity = "https://elsewhere"  # type: ignore[attr-defined]
@@ -416,7 +326,7 @@ def test_another_provider_behind_the_same_name_is_no_answer_and_gets_no_call(sto
 
 
 def test_a_lookup_that_is_answered_after_the_task_has_moved_on_changes_nothing(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     bank.die(performed=False)
     worker = store.worker()
@@ -433,7 +343,7 @@ def test_a_lookup_that_is_answered_after_the_task_has_moved_on_changes_nothing(s
 
 
 def test_an_unavailable_provider_is_asked_again_later_and_spends_no_budget(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     bank.die(performed=True)
     bank.ledger.unavailable = True
@@ -446,7 +356,7 @@ def test_an_unavailable_provider_is_asked_again_later_and_spends_no_budget(store
 
 
 def test_a_swept_worker_makes_no_call_and_its_finish_is_refused(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     worker, claimed = bank.claim()
     recover.recover_worker(store.connection, worker.slot.id, KILLED)
@@ -457,7 +367,7 @@ def test_a_swept_worker_makes_no_call_and_its_finish_is_refused(store: Store) ->
 
 
 def test_a_worker_swept_after_the_check_calls_with_the_same_key_and_its_finish_is_refused(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     worker, claimed = bank.claim()
     outcome = bank.attempt(worker, claimed)
@@ -468,7 +378,7 @@ def test_a_worker_swept_after_the_check_calls_with_the_same_key_and_its_finish_i
 
 
 def test_the_check_before_the_call_can_be_repeated(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     worker, claimed = bank.claim()
     what = Prepared("ledger", "ledger", f"deadsure-{task}", '{"a": 1}', "f", b"{}")
@@ -484,7 +394,7 @@ def _decide(store: Store, task: UUID, **changes: Any) -> Decision:
 
 
 def test_a_person_decides_with_evidence_and_it_is_kept(store: Store) -> None:
-    bank = _bank(store, None)
+    bank = new_bank(store, None)
     task = bank.submit()
     bank.die(performed=True)
     decision = _decide(store, task)
@@ -503,7 +413,7 @@ def test_a_person_decides_with_evidence_and_it_is_kept(store: Store) -> None:
 
 
 def test_of_two_people_who_decide_at_once_one_learns_that_the_other_was_first(store: Store) -> None:
-    bank = _bank(store, None)
+    bank = new_bank(store, None)
     task = bank.submit()
     bank.die(performed=True)
     first, second = _decide(store, task), _decide(store, task, state="failed", result=None)
@@ -515,7 +425,7 @@ def test_of_two_people_who_decide_at_once_one_learns_that_the_other_was_first(st
 
 
 def test_only_an_unknown_task_can_be_decided(store: Store) -> None:
-    bank = _bank(store)
+    bank = new_bank(store)
     task = bank.submit()
     with pytest.raises(Undecided) as refused:
         reconcile.resolve(store.connection, _decide(store, task))
@@ -535,7 +445,7 @@ def test_a_lookup_that_answers_with_no_receipt_is_no_answer(store: Store, nonsen
         def lookup(self, call: Call) -> Receipt | None:
             return nonsense  # type: ignore[no-any-return]
 
-    bank = _bank(store, ledger=Babbling(contract=FULL))
+    bank = new_bank(store, ledger=Babbling(contract=FULL))
     task = bank.submit()
     bank.die(performed=True)
     assert bank.reconcile() == "unavailable"

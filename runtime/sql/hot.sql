@@ -3,13 +3,15 @@
 --
 -- :slot and :token name my slot row and the token it must still carry; :next_token is what it carries afterwards.
 -- :id is the task I finish, null for none; :fence, :outcome, :result and :reason belong to it.
--- :queues is where to look for the next one, in order; empty for a finish alone.
+-- :queues, :priorities, :run_ats and :ids are the places where to look for the next one, in order: a queue, and the
+-- position in it from which to look on. Empty for a finish alone.
 -- :kinds and :on_deaths are what this worker can run, and what it declares about each.
 --
 -- Answers in one row: mine (false: the slot has ended or carries another token, nothing happened), trusted (false:
 -- the lease is over, nothing was claimed), finished (the new state; null though :id was sent: the finish was refused
--- and nothing was claimed), picked (true with a null id: a stale row of ready was dropped, ask again at once), then
--- the claimed task, null for none.
+-- and nothing was claimed), picked (true with a null id: a stale row of ready was dropped, ask again at once),
+-- conflict (a row that was passed over is held, or was just taken, by another worker), then the claimed task, null for
+-- none.
 with own as (
   -- 1. My slot first: the lock order is slot, then task, for everybody. The lease is asked for the claim only: while
   --    the slot has not ended nobody else has decided, and a known result must not be thrown away.
@@ -40,20 +42,42 @@ fin as (
      and t.owner = cast(:slot as uuid) and exists (select 1 from own)
   returning t.state
 ),
+may as (
+  -- 3. Only if the slot is mine, the lease is valid and the finish that was sent has changed its row.
+  select 1 where (select bool_or(trusted) from own)
+             and (select count(*) from fin) = case when cast(:id as uuid) is null then 0 else 1 end
+),
+places as materialized (
+  select p.* from unnest(cast(:queues as text[]), cast(:priorities as integer[]), cast(:run_ats as timestamptz[]),
+                         cast(:ids as uuid[])) with ordinality as p(queue, priority, run_at, id, number)
+   where exists (select 1 from may)
+),
 picked as (
-  -- 3. Pick, only if the slot is mine, the lease is valid and the finish that was sent has changed its row. The queues
-  --    are tried in the order given: the limit stops the loop over them at the first that has something.
-  select r.queue, r.priority, r.run_at, r.id
-    from unnest(cast(:queues as text[])) as q(name)
+  -- 4. Pick. The places are tried in the order given: the limit stops the loop at the first that has something.
+  select p.number, r.queue, r.priority, r.run_at, r.id
+    from places p
    cross join lateral (
          select c.queue, c.priority, c.run_at, c.id
            from deadsure.ready c
-          where c.queue = q.name and c.kind = any(cast(:kinds as text[]))
+          where c.queue = p.queue and (c.priority, c.run_at, c.id) >= (p.priority, p.run_at, p.id)
+            and c.kind = any(cast(:kinds as text[]))
           order by c.priority, c.run_at, c.id
           limit 1
             for update skip locked) r
-   where (select bool_or(trusted) from own)
-     and (select count(*) from fin) = case when cast(:id as uuid) is null then 0 else 1 end
+   limit 1
+),
+passed as (
+  -- A place on the way that shows, without a lock, another row first: somebody else has that one.
+  select 1
+    from places p
+   cross join lateral (
+         select c.id
+           from deadsure.ready c
+          where c.queue = p.queue and (c.priority, c.run_at, c.id) >= (p.priority, p.run_at, p.id)
+            and c.kind = any(cast(:kinds as text[]))
+          order by c.priority, c.run_at, c.id
+          limit 1) r
+   where p.number <= coalesce((select number from picked), p.number) and r.id is distinct from (select id from picked)
    limit 1
 ),
 gone as (
@@ -62,7 +86,7 @@ gone as (
   returning r.id
 ),
 claimed as (
-  -- 4. The claim. Its only condition is `queued`: all others are tested before the row leaves ready.
+  -- 5. The claim. Its only condition is `queued`: all others are tested before the row leaves ready.
   update deadsure.tasks t
      set state = 'running', fence = t.fence + 1, attempts = t.attempts + 1, owner = cast(:slot as uuid),
          on_death = (cast(:on_deaths as text[]))[array_position(cast(:kinds as text[]), t.kind)],
@@ -72,7 +96,7 @@ claimed as (
   returning t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at, t.payload
 ),
 held as (
-  -- 5. The slot names what was really claimed and gets a new token: a late copy of this statement can do nothing.
+  -- 6. The slot names what was really claimed and gets a new token: a late copy of this statement can do nothing.
   update deadsure.slots s
      set task_ids = (select coalesce(array_agg(id), '{}') from claimed),
          fences = (select coalesce(array_agg(fence), '{}') from claimed),
@@ -84,7 +108,7 @@ held as (
 select exists (select 1 from own) as mine,
        coalesce((select bool_or(trusted) from own), false) as trusted,
        (select state from fin) as finished,
-       exists (select 1 from picked) as picked,
+       exists (select 1 from picked) as picked, exists (select 1 from passed) as conflict,
        c.id, c.fence, c.kind, c.attempts, c.timeout, c.queue, c.priority, c.run_at, c.started_at,
        cast(c.payload as text)
   from (values (1)) one left join claimed c on true;

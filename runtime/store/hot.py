@@ -9,13 +9,15 @@ statement with nothing in hand, `finish` is the same with nowhere to look for mo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from .. import sql
 from ..db import Backend, Connection, Row
 from ..ids import new_token
-from ..model import Claimed, Outcome, Refusal, Slot, Step, Wanted
+from ..model import Claimed, Outcome, Place, Refusal, Slot, Step, Wanted
+from ..parameters import Value
 from ..states import TERMINAL, State
 
 _STEP = sql.statement("finish_and_claim")
@@ -54,17 +56,28 @@ def finish_and_claim(
         outcome=outcome.state if outcome else None,
         result=outcome.result if outcome else None,
         reason=outcome.reason if outcome else None,
-        queues=wanted.queues,
+        **where(wanted.places),
         kinds=[kind.name for kind in wanted.kinds],
         on_deaths=[kind.on_death for kind in wanted.kinds],
     )
-    mine, trusted, finished, picked, *found = rows[0]
+    mine, trusted, finished, picked, conflict, *found = rows[0]
     if not mine:
         return Step(slot, refused=Refusal.SLOT_ENDED)
     if task is not None and finished is None:
         return Step(slot, refused=why_refused(connection, task), trusted=trusted)
     claimed = None if found[0] is None else Claimed(*found)
-    return Step(after, finished and State(finished), None, claimed, stale=picked and claimed is None, trusted=trusted)
+    stale = picked and claimed is None
+    return Step(after, finished and State(finished), None, claimed, stale, trusted, conflict)
+
+
+def where(places: Sequence[Place]) -> dict[str, Value]:
+    """The parameters that name these places."""
+    return {
+        "queues": [place.queue for place in places],
+        "priorities": [place.priority for place in places],
+        "run_ats": [place.run_at for place in places],
+        "ids": [place.id for place in places],
+    }
 
 
 def why_refused(connection: Connection, task: Claimed) -> Refusal:
@@ -85,11 +98,11 @@ class Settlement:
 
     slot: Slot | None
     happened: bool = False
-    claimed: Claimed | None = None
+    claimed: tuple[Claimed, ...] = ()
 
 
-def settle(connection: Connection, slot: Slot, held: Claimed | None, old: Backend | None) -> Settlement:
-    """Find out, on a new connection, what a finish-and-claim in doubt did.
+def settle(connection: Connection, slot: Slot, held: Sequence[Claimed], old: Backend | None) -> Settlement:
+    """Find out, on a new connection, what a finish-and-claim in doubt did. `held` is what the slot named before.
 
     First the slot is taken over: its row lock waits for the old session or ends it, and the new token makes a late
     copy of the lost statement harmless. Only after that commit is it judged, by what the slot names: what was held
@@ -100,11 +113,13 @@ def settle(connection: Connection, slot: Slot, held: Claimed | None, old: Backen
     rows = _take_over(connection, after, old)
     if not rows or rows[0][0]:
         return Settlement(None)
-    named = list(zip(rows[0][1], rows[0][2], strict=True))
-    before = [] if held is None else [(held.id, held.fence)]
+    named = set(zip(rows[0][1], rows[0][2], strict=True))
+    before = {(task.id, task.fence) for task in held}
     if named == before:
         return Settlement(after)
-    return Settlement(after, True, _claimed(connection, after, *named[0]) if named else None)
+    found = [_claimed(connection, after, id, fence) for id, fence in named - before]
+    claimed = sorted((task for task in found if task is not None), key=lambda t: (t.priority, t.run_at, t.id))
+    return Settlement(after, True, tuple(claimed))
 
 
 def _take_over(connection: Connection, after: Slot, old: Backend | None) -> list[Row]:
@@ -117,4 +132,3 @@ def _take_over(connection: Connection, after: Slot, old: Backend | None) -> list
 def _claimed(connection: Connection, slot: Slot, task: UUID, fence: int) -> Claimed | None:
     rows = connection.run(_CLAIMED, slot=slot.id, id=task, fence=fence)
     return Claimed(*rows[0]) if rows else None
-

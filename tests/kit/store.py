@@ -17,7 +17,7 @@ KINDS = (
     Kind("failing", OnDeath.FAIL),
     Kind("harmless", OnDeath.REQUEUE, max_attempts=3),
 )
-WANTED = Wanted(("default",), KINDS)
+WANTED = Wanted.from_queues(("default",), KINDS)
 LOCK = LockIdentity(uuid4(), 1, 2, "boot")
 
 

@@ -1,0 +1,83 @@
+"""Claim and finish many at once: for kinds that declared that running one twice, even at once, does no harm.
+
+The rules are those of `hot.finish_and_claim`, for each task by itself, and so is what it raises. The slot names every
+task that is held; after InDoubt `hot.settle` reads from it what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import sql
+from ..db import Connection
+from ..ids import new_token
+from ..model import Claimed, Outcome, Refusal, Slot, Wanted
+from ..states import State
+from .hot import where
+
+_STEP = sql.statement("finish_and_claim_many")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A task to be finished with this outcome; without one it was never started, and goes back as it was."""
+
+    task: Claimed
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManyStep:
+    """What one finish-and-claim of many did. The fields are those of `Step`.
+
+    `finished` holds the new state of each task that was handed in, in that order; None: its finish was refused, and
+    nothing was claimed.
+    """
+
+    slot: Slot
+    finished: tuple[State | None, ...] = ()
+    refused: Refusal | None = None
+    claimed: tuple[Claimed, ...] = ()
+    stale: bool = False
+    trusted: bool = True
+    conflict: bool = False
+
+
+def finish_and_claim_many(
+    connection: Connection, slot: Slot, done: Sequence[Done], kept: Sequence[Claimed], wanted: Wanted, size: int
+) -> ManyStep:
+    """Finish or give back what is `done`, hold on to what is `kept`, and claim up to `size` that may run together.
+
+    Only first attempts of kinds with on_death `requeue` and a budget of two or more are claimed together; any other
+    task that is at the head is claimed alone.
+    """
+    after = Slot(slot.id, new_token())
+    outcomes = [entry.outcome for entry in done]
+    rows = connection.run(
+        _STEP,
+        slot=slot.id,
+        token=slot.token,
+        next_token=after.token,
+        done=[entry.task.id for entry in done],
+        fences=[entry.task.fence for entry in done],
+        outcomes=[outcome.state if outcome else "released" for outcome in outcomes],
+        results=[outcome.result if outcome else None for outcome in outcomes],
+        reasons=[outcome.reason if outcome else None for outcome in outcomes],
+        kept=[task.id for task in kept],
+        kept_fences=[task.fence for task in kept],
+        kinds=[kind.name for kind in wanted.kinds],
+        on_deaths=[kind.on_death for kind in wanted.kinds],
+        batch_kinds=[kind.name for kind in wanted.kinds if kind.batchable],
+        size=size,
+        **where(wanted.places),
+    )
+    mine, trusted, finished, picked, conflict, *_ = rows[0]
+    if not mine:
+        return ManyStep(slot, refused=Refusal.SLOT_ENDED)
+    states = tuple(state and State(state) for state in finished)
+    claimed = tuple(Claimed(*row[5:]) for row in rows[1:])
+    whole = all(state is not None for state in states)
+    return ManyStep(
+        after if whole else slot, states, None, claimed, picked and not claimed, trusted=trusted, conflict=conflict
+    )
