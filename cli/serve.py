@@ -9,16 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..httpapi.settings import ApiSettings
+from ..metrics.memory import MetricsMemory
+from ..runtime import events
 from ..runtime.blackbox import PoolMemory
 from ..runtime.errors import DeadsureError
 from ..supervisor import kernel
 from ..supervisor.loop import Supervisor
 from ..supervisor.output import Output
 from ..supervisor.settings import ApiMain
+from ..supervisor.told import tell
 from . import log
 from .address import Address, listen
-from .config import Log
-from .options import add_pool, load_config
+from .options import add_pool, load_config, speak_through, warn_of_variables
 from .wiring import api_settings, pool_settings
 
 EXAMPLES = """\
@@ -47,14 +49,19 @@ def run(arguments: Namespace) -> int:
     """Supervise until told to stop. Raises ConfigurationError, NotListening or SchemaMismatch."""
     if arguments.owner is not None:
         kernel.die_with_parent(arguments.owner)
-    config = load_config(arguments, warn=arguments.owner is None)
+    config = load_config(arguments, warn=False)
+    output = Output(notice=log.dropped(config.log.format))
+    told = log.subscribe(output.write, config.log.level, config.log.format)
+    if config.log.format == "json":
+        speak_through(told.complain)
+        sys.excepthook = told.crash
+    if arguments.owner is None:
+        warn_of_variables()
     api, settings = api_settings(config), pool_settings(config)
     if arguments.drill is not None:
         settings = replace(settings, drill=(arguments.drill[0], Path(arguments.drill[1])))
     listener = socket.socket(fileno=arguments.listener) if arguments.listener else open_listener(config.http.address)
-    output = Output()
-    log.subscribe(output.write, config.log.level, config.log.format)
-    return Supervisor(settings, listener, _api_main(api, config.log), output.write).run()
+    return Supervisor(settings, listener, _api_main(api), output, told.say).run()
 
 
 def open_listener(address: Address) -> socket.socket:
@@ -68,14 +75,14 @@ def open_listener(address: Address) -> socket.socket:
         ) from None
 
 
-def _api_main(settings: ApiSettings, wanted: Log) -> ApiMain:
+def _api_main(settings: ApiSettings) -> ApiMain:
     """An api child's life. The server is imported there only: the supervisor stays small, and so do the workers."""
 
-    def main(listener: socket.socket, memory: PoolMemory, wake: int) -> int:
+    def main(listener: socket.socket, memory: PoolMemory, wake: int, metrics: MetricsMemory, number: int) -> int:
         from ..httpapi import serve
 
-        log.subscribe(lambda line: print(line, file=sys.stderr, flush=True), wanted.level, wanted.format)
-        code: int = serve.serve(listener, memory, wake, settings)
+        events.subscribe(tell)
+        code: int = serve.serve(listener, memory, wake, settings, metrics, number)
         return code
 
     return main

@@ -62,6 +62,8 @@ def api_settings(config: Config) -> ApiSettings:
     return ApiSettings(
         database=database_settings(config),
         bind=str(http.address),
+        pool=config.pool.name,
+        workers=config.pool.workers,
         app=app_of(config),
         app_dir=config.app_dir.absolute(),
         tokens=tokens_of(config),

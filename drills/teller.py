@@ -58,13 +58,13 @@ class Teller:
         fault = self._fault()
         with self._book.lock:
             self._book.append("post", key=request.key, fence=request.fence, not_after=request.not_after)
-            refusal = self._refusal(request)
+            effect = self._remembered(request.key) if self._behaviour.dedups else None
+            refusal = self._refusal(request, known=effect is not None)
             if refusal is not None:
                 self._book.append("refused", key=request.key, status=refusal.status)
                 return refusal
             if fault == "503 before":
                 return Reply(503, {"error": "not now"})
-            effect = self._remembered(request.key) if self._behaviour.dedups else None
             effect = effect or self._do(request)
         if effect["request"] != _digest(request.body):
             return Reply(422, {"error": "this key was used for another transfer"})
@@ -95,17 +95,21 @@ class Teller:
     def _fault(self) -> str | None:
         return _FAULTS[next(self._turn) % len(_FAULTS)] if self._behaviour.flaky else None
 
-    def _refusal(self, request: Request) -> Reply | None:
+    def _refusal(self, request: Request, known: bool) -> Reply | None:
+        """Why this is not done. What was done is shown to everybody: a database that lost claims begins its fences
+        anew, and must learn it all the same.
+        """
         try:
             _intent(request.body)
         except ValueError as error:
             return Reply(422, {"error": str(error)})
         if not self._behaviour.checks:
             return None
-        highest = max(self._fences.get(request.key, 0), request.fence or 0)
+        highest = self._fences[request.key] = max(self._fences.get(request.key, 0), request.fence or 0)
+        if known:
+            return None
         if request.fence is not None and request.fence < highest:
             return Reply(412, {"error": "a later attempt has been here"})
-        self._fences[request.key] = highest
         if request.not_after is not None and time.time() > request.not_after:
             return Reply(412, {"error": "this came too late"})
         return None

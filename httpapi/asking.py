@@ -10,10 +10,11 @@ from ..runtime.ids import uuid7
 from ..runtime.store.submit import Submission
 from .application import Application
 from .problems import Problem
-from .wire import NewTask
+from .wire import NAME, NewTask
 
 #: RFC 3339, section 5.6, with the zone that it demands.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_NAME = re.compile(NAME)
 
 
 def submission(asked: NewTask, key: str | None, application: Application, where: str = "$") -> Submission:
@@ -23,19 +24,24 @@ def submission(asked: NewTask, key: str | None, application: Application, where:
     application.check(asked.kind, value, f"{where}.payload")
     return Submission(
         id=uuid7(),
-        kind=_name(asked.kind, f"{where}.kind"),
+        kind=_checked(asked.kind, f"{where}.kind"),
         payload=text.decode(),
-        queue=None if asked.queue is None else _name(asked.queue, f"{where}.queue"),
-        priority=asked.priority,
+        queue=None if asked.queue is None else _checked(asked.queue, f"{where}.queue"),
+        priority=None if asked.priority is None else int(asked.priority),
         run_at=None if asked.run_at is None else _time(asked.run_at, f"{where}.run_at"),
-        max_attempts=asked.max_attempts,
+        max_attempts=None if asked.max_attempts is None else int(asked.max_attempts),
         timeout=asked.timeout,
         key=key,
     )
 
 
-def _name(text: str, where: str) -> str:
-    if not text.isprintable() or text != text.strip():
+def is_name(text: str) -> bool:
+    """Whether this can be the name of a kind or a queue."""
+    return len(text) <= 200 and _NAME.fullmatch(text) is not None
+
+
+def _checked(text: str, where: str) -> str:
+    if not is_name(text):
         raise Problem(422, "invalid-request", f"only printable characters, without spaces around them - at `{where}`")
     return text
 

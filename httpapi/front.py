@@ -10,6 +10,12 @@ from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
+from .. import __version__
+from ..metrics import collector
+from ..metrics.api import ApiCounter
+from ..metrics.exposition import Exposition
+from ..metrics.memory import MetricsMemory
+from ..runtime import events
 from ..runtime.blackbox import PoolMemory
 from .application import Application
 from .pool import Pool
@@ -28,6 +34,8 @@ class Front:
     pool: Pool
     writer: Writer
     waiters: Waiters
+    counter: ApiCounter
+    exposition: Exposition
     wake_workers: Callable[[], None]
 
     def deadline(self) -> float:
@@ -35,12 +43,17 @@ class Front:
         return time.monotonic() + self.settings.request_budget
 
 
-def make(settings: ApiSettings, memory: PoolMemory, application: Application, wake: int) -> Front:
-    """The Front of this process. Call it in the event loop."""
+def make(
+    settings: ApiSettings, memory: PoolMemory, application: Application, wake: int, metrics: MetricsMemory, number: int
+) -> Front:
+    """The Front of this process, which counts in the metrics' page of this number. Call it in the event loop."""
+    counter = ApiCounter(metrics, number, settings.db_connections)
+    events.count(counter)
+    told = collector.Pool(settings.pool, settings.workers, __version__)
     # A statement ends before the request that waits for it: the server's answer is better than a doubt.
     longest = min(settings.database.statement_timeout, 0.75 * settings.request_budget)
     database = replace(settings.database, statement_timeout=longest)
-    pool = Pool(database, settings.db_connections, "deadsure api")
+    pool = Pool(database, settings.db_connections, "deadsure api", counter)
 
     def wake_workers() -> None:
         with suppress(BlockingIOError):
@@ -53,6 +66,8 @@ def make(settings: ApiSettings, memory: PoolMemory, application: Application, wa
         pool=pool,
         writer=Writer(database, pool, wake_workers),
         waiters=Waiters(pool, settings.max_waiters, settings.request_budget),
+        counter=counter,
+        exposition=Exposition(collector.Collector(told, memory, metrics)),
         wake_workers=wake_workers,
     )
 

@@ -8,8 +8,11 @@ from starlette.requests import Request
 
 from .problems import Problem
 
-#: 1 to 255 visible ASCII characters.
-_KEY = re.compile(r"[!-~]{1,255}")
+#: 1 to 255 visible ASCII characters; in the header without quotes, or in a pair of them.
+BARE = "^[!-~]{1,255}$"
+HEADER = '^([!#-~]{1,255}|"[!#-~]{1,255}")$'
+_BARE = re.compile(BARE)
+_HEADER = re.compile(HEADER)
 RULE = "an idempotency key has 1 to 255 visible ASCII characters"
 
 
@@ -24,15 +27,13 @@ def of(request: Request) -> str | None:
     if len(values) > 1:
         raise Problem(400, "malformed-header", "Idempotency-Key must be given once")
     text = values[0].strip(" \t")
-    if len(text) >= 2 and text[0] == text[-1] == '"':
-        text = text[1:-1]
-    if not _KEY.fullmatch(text) or '"' in text:
+    if not _HEADER.fullmatch(text):
         raise Problem(400, "malformed-header", f"Idempotency-Key: {RULE}, without quotes inside")
-    return text
+    return text.strip('"')
 
 
 def check(key: str | None, where: str) -> str | None:
     """A key from a body. Raises Problem (422), which names the field."""
-    if key is not None and not _KEY.fullmatch(key):
+    if key is not None and not _BARE.fullmatch(key):
         raise Problem(422, "invalid-request", f"{RULE} - at `{where}`")
     return key

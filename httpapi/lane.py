@@ -12,13 +12,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from ..runtime import db
+from ..runtime import db, events
 from ..runtime.errors import DatabaseUnavailable, InDoubt, NotReplicated, StatementRefused
+from ..runtime.facts import Answered
+from ..runtime.store.sessions import Sessions
 
 T = TypeVar("T")
 
 #: With less than this left nothing is begun: it could not be answered any more.
 WORTH_TRYING = 0.05
+#: Seconds between two attempts to settle a doubt while the database is away, or something there is in the way.
+PAUSE = 0.05
+#: What passes by itself: lock not available, canceled by a timeout, deadlock, serialization failure.
+_PASSING = ("55P03", "57014", "40P01", "40001")
+
+
+class TooLate(DatabaseUnavailable):
+    """The request's time was spent before anything was sent; that says nothing about the database."""
 
 
 class Lane:
@@ -26,8 +36,7 @@ class Lane:
 
     def __init__(self, settings: db.Settings, name: str) -> None:
         self._settings = settings
-        self._name = name
-        self._connection: db.Connection | None = None
+        self._sessions = Sessions(name)
 
     def do(self, work: Callable[[db.Connection], T], deadline: float) -> T:
         """Carry out repeatable `work` before `deadline` (time.monotonic). Blocks; for one thread at a time.
@@ -36,31 +45,45 @@ class Lane:
         """
         doubt: InDoubt | None = None
         while True:
-            reused = self._connection is not None and self._connection.usable
+            reused = self._sessions.present is not None
             try:
-                return work(self._open(deadline))
+                answer = work(self._open(deadline))
             except InDoubt as error:
                 doubt = error
+                events.note(Answered(False))
+                events.emit("a statement is in doubt", error=str(error))
                 if isinstance(error, NotReplicated) or _spent(deadline):
                     raise
             except (DatabaseUnavailable, StatementRefused) as error:
+                if not isinstance(error, TooLate):
+                    events.note(Answered(isinstance(error, StatementRefused)))
+                lost = reused and self._sessions.present is None
                 if doubt is not None:
                     # That this one was not done says nothing about the one before.
-                    raise doubt from error
-                if isinstance(error, StatementRefused) or not reused or _spent(deadline):
+                    if not _passes(error) or _spent(deadline - PAUSE):
+                        raise doubt from error
+                    time.sleep(PAUSE)
+                elif isinstance(error, StatementRefused) or not lost or _spent(deadline):
                     raise
+            else:
+                events.note(Answered(True))
+                if doubt is not None:
+                    events.emit("a lost answer was settled by repeating")
+                return answer
 
     def _open(self, deadline: float) -> db.Connection:
         left = deadline - time.monotonic()
         if _spent(deadline):
-            raise DatabaseUnavailable("the request's time was spent before the database answered; nothing was done")
-        if self._connection is None or not self._connection.usable:
-            bounded = replace(self._settings, connect_timeout=min(self._settings.connect_timeout, left))
-            self._connection = db.connect(bounded, self._name)
-        self._connection.wait_at_most(deadline - time.monotonic())
-        return self._connection
+            raise TooLate("the request's time was spent before the database answered; nothing was done")
+        bounded = replace(self._settings, connect_timeout=min(self._settings.connect_timeout, left))
+        return self._sessions.take(bounded, lambda: deadline - time.monotonic())
 
 
 def _spent(deadline: float) -> bool:
     """Whether too little time is left to begin anything."""
     return deadline - time.monotonic() < WORTH_TRYING
+
+
+def _passes(error: DatabaseUnavailable | StatementRefused) -> bool:
+    """Whether the same may be answered when it is tried again."""
+    return isinstance(error, DatabaseUnavailable) or error.sqlstate in _PASSING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from uuid import UUID
 
@@ -14,11 +15,14 @@ from ..runtime.states import State
 from ..runtime.store import read
 from ..runtime.store.read import Filter, Page
 from . import wire
+from .asking import is_name
 from .front import front
 from .problems import Problem
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
+CURSOR = "^[0-9a-f]{32}$"
+_CURSOR = re.compile(CURSOR)
 _KNOWN = {"state", "kind", "queue", "limit", "cursor"}
 
 
@@ -55,8 +59,8 @@ def _state(query: QueryParams) -> str | None:
 
 def _text(query: QueryParams, name: str) -> str | None:
     text = query.get(name)
-    if text is not None and not text.isprintable():
-        raise _invalid(name, "must be printable")
+    if text is not None and not is_name(text):
+        raise _invalid(name, "must be 1 to 200 printable characters, without spaces around them")
     return text
 
 
@@ -71,10 +75,9 @@ def _cursor(query: QueryParams) -> UUID:
     text = query.get("cursor")
     if text is None:
         return read.NEWEST
-    try:
-        return UUID(hex=text)
-    except ValueError:
-        raise _invalid("cursor", "must be the `next` of an earlier page") from None
+    if not _CURSOR.fullmatch(text):
+        raise _invalid("cursor", "must be the `next` of an earlier page")
+    return UUID(hex=text)
 
 
 def _invalid(name: str, what: str) -> Problem:

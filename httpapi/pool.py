@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from ..metrics.api import ApiCounter
 from ..runtime import db
 from ..runtime.errors import DatabaseUnavailable, InDoubt
 from .lane import Lane
@@ -23,18 +24,11 @@ class PoolSaturated(DatabaseUnavailable):
 
 
 class Pool:
-    """`size` lanes, each with a thread. For one event loop, in the process that made it.
+    """`size` lanes, each with a thread. For one event loop, in the process that made it."""
 
-    Saturation, for whoever measures: `size`, `in_use`, `waiting`, `waits` (finished ones), `waited` (their seconds)
-    and `timeouts`.
-    """
-
-    def __init__(self, settings: db.Settings, size: int, name: str) -> None:
+    def __init__(self, settings: db.Settings, size: int, name: str, counter: ApiCounter) -> None:
         self.size = size
-        self.waiting = 0
-        self.waits = 0
-        self.waited = 0.0
-        self.timeouts = 0
+        self._counter = counter
         self._idle = [Lane(settings, name) for _ in range(size)]
         self._free = asyncio.Semaphore(size)
         self._threads = ThreadPoolExecutor(size, "database")
@@ -64,21 +58,21 @@ class Pool:
 
     async def _take(self, deadline: float) -> Lane:
         began = time.monotonic()
-        self.waiting += 1
         try:
             async with asyncio.timeout(max(0.0, deadline - began)):
                 await self._free.acquire()
         except TimeoutError:
-            self.timeouts += 1
+            self._counter.timed_out()
             raise PoolSaturated("every database connection is in use; nothing was sent") from None
         finally:
-            self.waiting -= 1
-            self.waits += 1
-            self.waited += time.monotonic() - began
-        return self._idle.pop()
+            self._counter.waited(time.monotonic() - began)
+        lane = self._idle.pop()
+        self._counter.in_use(self.in_use)
+        return lane
 
     def _give_back(self, lane: Lane, future: asyncio.Future[T]) -> None:
         if not future.cancelled():
             future.exception()  # looked at, so that asyncio does not complain about the abandoned ones
         self._idle.append(lane)
+        self._counter.in_use(self.in_use)
         self._free.release()

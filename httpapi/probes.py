@@ -7,20 +7,11 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..runtime.blackbox import Phase, Seating, SeatMemory
+from ..runtime.blackbox import Seating, SeatMemory, worker_state
 from ..runtime.errors import SchemaMismatch, StoreError
 from ..runtime.store import migrate
 from . import problems, wire
 from .front import Front, front
-
-_STATES = {
-    Phase.STARTING: "starting",
-    Phase.CONNECTING: "starting",
-    Phase.IDLE: "idle",
-    Phase.HANDLING: "busy",
-    Phase.FINISHING: "busy",
-    Phase.STOPPING: "stopping",
-}
 
 
 async def livez(_: Request) -> Response:
@@ -71,18 +62,16 @@ def _workers(here: Front) -> list[wire.Worker]:
 
 
 def _worker(number: int, seat: SeatMemory) -> wire.Worker | None:
+    state = worker_state(seat)
+    if state is None:
+        return None
     told = seat.read_seat()
-    if told.seating is Seating.SPARE:
-        return None  # nobody is missing there
     if told.seating is Seating.EMPTY:
         # No pid: a 0 would be an invitation to kill the wrong ones. Why the last one ended is what one wants to know.
         since = datetime.fromtimestamp(told.since / 1e9, UTC)
-        return wire.Worker(number, None, "starting", None, since, told.exits, told.last_exit or None)
+        return wire.Worker(number, None, state, None, since, told.exits, told.last_exit or None)
     box = seat.read_box()
     mine = box is not None and box.pid == told.pid
-    state = _STATES[box.phase] if box is not None and mine else "starting"
-    if told.seating is Seating.DRAINING:
-        state = "stopping"
     return wire.Worker(
         slot=number,
         pid=told.pid,

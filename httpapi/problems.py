@@ -53,19 +53,30 @@ def of(error: Exception) -> Problem:
     return Problem(500, "internal-error", "this is a bug in deadsure; the server's log has the details")
 
 
+def title(status: int) -> str:
+    """The phrase of a status, the same on every Python."""
+    return _TITLES.get(status) or HTTPStatus(status).phrase
+
+
+def document(problem: Problem) -> bytes:
+    """The problem as JSON."""
+    return msgspec.json.encode(
+        {
+            "type": f"urn:deadsure:problem:{problem.name}",
+            "title": title(problem.status),
+            "status": problem.status,
+            "detail": str(problem),
+            **problem.more,
+        }
+    )
+
+
 def respond(problem: Problem) -> Response:
     """The problem as a response. Every 503 and 429 says when to come back."""
-    document = {
-        "type": f"urn:deadsure:problem:{problem.name}",
-        "title": _TITLES.get(problem.status) or HTTPStatus(problem.status).phrase,
-        "status": problem.status,
-        "detail": str(problem),
-        **problem.more,
-    }
     headers = dict(problem.headers)
     if problem.status in (429, 503):
         headers.setdefault("Retry-After", "1")
-    return Response(msgspec.json.encode(document), problem.status, headers, MEDIA_TYPE)
+    return Response(document(problem), problem.status, headers, MEDIA_TYPE)
 
 
 async def answer(request: Request, error: Exception) -> Response:

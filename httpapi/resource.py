@@ -22,8 +22,9 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class Operation:
     """One line of the table of routes. `scope` is what a token needs, None for everybody.
 
-    The rest is for the OpenAPI document: the success status, the types of its body and of the request's, and the
-    names of the parameters that are read from the query or the headers.
+    The rest is for the OpenAPI document: the success status, the types of its body and of the request's, the names of
+    the parameters that are read from the query or the headers, the headers of a success, and the statuses of the
+    answers that come beside it and do not follow from all this.
     """
 
     method: str
@@ -34,12 +35,16 @@ class Operation:
     answer: Any
     body: Any = None
     parameters: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    others: tuple[int, ...] = ()
+    media_type: str = "application/json"
 
 
 class Resource:
     """The ASGI application of one path."""
 
-    def __init__(self, operations: dict[str, Operation]) -> None:
+    def __init__(self, path: str, operations: dict[str, Operation]) -> None:
+        self.path = path
         self._operations = operations
         methods = set(operations) | ({"HEAD"} if "GET" in operations else set())
         self._allow = ", ".join(sorted(methods))
@@ -60,4 +65,4 @@ def routes(operations: tuple[Operation, ...]) -> list[Route]:
     paths: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method] = operation
-    return [Route(path, Resource(found), name=path) for path, found in paths.items()]
+    return [Route(path, Resource(path, found), name=path) for path, found in paths.items()]

@@ -11,38 +11,57 @@ loop through the wake-up descriptor, which Python writes also while the main thr
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypercorn.asyncio import serve as run_hypercorn
 from hypercorn.config import Config
 
+from ..metrics.memory import MetricsMemory
 from ..runtime.blackbox import PoolMemory
-from . import front
+from . import connection, front, listener
 from .app import build
 from .application import Application
+from .front import Front
 from .settings import ApiSettings
 
 #: Seconds after the drain, and after the server's end, in which the process must be gone; else it is ended from within.
 _AFTER_DRAIN = 2.0
+#: mallopt(3): allocations of so many bytes and more get a mapping of their own.
+_M_MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
 
 
-def serve(sock: socket.socket, memory: PoolMemory, wake: int, settings: ApiSettings) -> int:
+def serve(
+    sock: socket.socket,
+    memory: PoolMemory,
+    wake: int,
+    settings: ApiSettings,
+    metrics: MetricsMemory | None = None,
+    number: int = 0,
+) -> int:
     """Serve on `sock` until SIGTERM or SIGINT, then drain for `settings.drain_timeout`. Returns the exit code.
+
+    It counts in the page of this number (from 0) of the pool's metrics; without any it has its own.
 
     Call it in the main thread of a freshly forked process. It takes over the signals and the socket. If it cannot end
     in time, because the application's import hangs or a thread is stuck, it ends the process itself.
     """
+    _give_back_large_memory()
     stop = _signals()
     application = Application(settings)
     ended: list[int] = []
+    shared = metrics or MetricsMemory(len(memory.seats), 1)
 
     def run() -> None:
         try:
-            ended.append(asyncio.run(_serve(sock, memory, wake, settings, application, stop)))
+            here = partial(front.make, settings, memory, application, wake, shared, number)
+            ended.append(asyncio.run(_serve(sock, here, stop)))
         finally:
             _end_for_sure(_AFTER_DRAIN)
 
@@ -56,6 +75,15 @@ def serve(sock: socket.socket, memory: PoolMemory, wake: int, settings: ApiSetti
         application.load()
     server.join()
     return ended[0] if ended else 1
+
+
+def _give_back_large_memory() -> None:
+    """Let large bodies go back to the kernel when they are done with.
+
+    glibc begins like this, but raises its bound with the first of them; from then on each thread keeps its peak.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # other C libraries have none
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def _signals() -> socket.socket:
@@ -73,16 +101,12 @@ def _only_wake_up(_: int, __: object) -> None:
     """With a Python handler in place the C handler writes to the wake-up descriptor; that is all we need."""
 
 
-async def _serve(
-    sock: socket.socket,
-    memory: PoolMemory,
-    wake: int,
-    settings: ApiSettings,
-    application: Application,
-    stop: socket.socket,
-) -> int:
-    here = front.make(settings, memory, application, wake)
+async def _serve(sock: socket.socket, make: Callable[[], Front], stop: socket.socket) -> int:
+    connection.install()
+    here = make()
+    settings = here.settings
     stopping = asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(listener.tell)
     asyncio.get_running_loop().add_reader(stop, stopping.set)
     app: Any = build(here)  # Hypercorn's type of an ASGI application is narrower than Starlette's
     server = asyncio.ensure_future(run_hypercorn(app, _config(sock, settings), shutdown_trigger=stopping.wait))
@@ -109,8 +133,7 @@ def _end_for_sure(seconds: float) -> None:
 
 
 def _config(sock: socket.socket, settings: ApiSettings) -> Config:
-    config = Config()
-    config.bind = [f"fd://{sock.detach()}"]
+    config = listener.OneSocket(sock)
     config.backlog = 1024
     config.accesslog = None
     config.errorlog = None

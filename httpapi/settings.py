@@ -12,6 +12,7 @@ from .tokens import Token
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
     """One api child. `bind` is the address as configured: on loopback, without tokens, it decides who may ask.
+    `pool` and `workers` are the pool's name and size, for the metrics.
 
     `app` is the user's application as MODULE:ATTRIBUTE; with it payloads are checked against the handlers'
     annotations before they are stored.
@@ -19,6 +20,8 @@ class ApiSettings:
 
     database: Settings
     bind: str = "127.0.0.1:8470"
+    pool: str = "default"
+    workers: int = 1
     app: str | None = None
     app_dir: Path = Path()
     tokens: tuple[Token, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import msgspec
 from starlette.requests import Request
@@ -17,14 +17,22 @@ from ..runtime.states import State
 from ..runtime.store import read, reconcile
 from ..runtime.store.read import TaskRow
 from ..runtime.store.reconcile import Decision, Undecided
-from . import body, wire
+from . import body, keys, wire
+from .access import LOOPBACK
 from .front import front
 from .problems import Problem
 from .tasks import no_such_task, task_id
 
 _resolution = msgspec.json.Decoder(wire.Resolution)
-_TAG = re.compile(r'"(\d{1,18})"')
-_ACTOR = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,98}[\x21-\x7e])?")
+#: RFC 9110, section 13.1.1. Only one strong tag of digits can be a task's version.
+TAGS = r'^(\*|(W/)?"[!#-~\u0080-\u00ff]*"( *, *(W/)?"[!#-~\u0080-\u00ff]*")*)$'
+ACTOR = "^[!-~]([ -~]{0,98}[!-~])?$"
+_TAGS = re.compile(TAGS)
+_VERSION = re.compile(r'"([0-9]{1,18})"')
+_ACTOR = re.compile(ACTOR)
+_EVIDENCE = re.compile(wire.EVIDENCE)
+#: The version of no task.
+_NO_VERSION = -1
 
 
 async def look_up(request: Request) -> Response:
@@ -49,15 +57,24 @@ async def look_up(request: Request) -> Response:
 
 
 async def resolve(request: Request) -> Response:
-    """Decide about an unknown task, with evidence. Kept for ever with who decided."""
+    """Decide about an unknown task, with evidence. Kept for ever with who decided. With an Idempotency-Key a repeat of
+    the same decision is answered like the first.
+    """
     here = front(request)
     id = await task_id(request, here)
     version = _version(request)
+    key = keys.of(request)
     asked = body.decode(_resolution, await body.read(request, here.settings))
-    decision = Decision(uuid7(), id, version, asked.state, _evidence(asked), _actor(request), _result(asked))
+    # The key's decision has the same id however often it is sent; without one only this request can repeat it.
+    made = uuid7() if key is None else uuid5(id, key)
+    decision = Decision(made, id, version, asked.state, _evidence(asked), _actor(request), _result(asked))
+
+    repeated = False
 
     def carry_out(connection: db.Connection) -> TaskRow | None:
-        reconcile.resolve(connection, decision)
+        nonlocal repeated
+        again, repeated = repeated, True
+        reconcile.resolve(connection, decision, again)
         return read.task(connection, id)
 
     try:
@@ -70,23 +87,23 @@ async def resolve(request: Request) -> Response:
 
 
 def _version(request: Request) -> int:
-    """The version that the person saw. Raises Problem: 428 without If-Match, 412 for one that can be no task's."""
+    """The version that the person saw. Raises Problem: 428 without If-Match, 400 for one that is none."""
     values = request.headers.getlist("if-match")
     if not values:
         raise Problem(428, "precondition-required", "send the task's ETag as If-Match: decide about what you have seen")
-    found = _TAG.fullmatch(values[0].strip()) if len(values) == 1 else None
-    if found is None:
-        raise Problem(412, "changed-meanwhile", "If-Match must be the one ETag that the task had when you read it")
-    return int(found[1])
+    tags = ", ".join(values)
+    if not _TAGS.fullmatch(tags):
+        raise Problem(400, "malformed-header", "If-Match must be the ETag that the task had when you read it")
+    found = _VERSION.fullmatch(tags)
+    return _NO_VERSION if found is None else int(found[1])
 
 
 def _evidence(asked: wire.Resolution) -> str:
-    evidence = asked.evidence.strip()
-    if not evidence:
-        raise Problem(422, "invalid-request", "evidence must say how you know - `$.evidence`")
-    if "\0" in evidence:
-        raise Problem(400, "malformed-json", "a text holds the character NUL - `$.evidence`")
-    return evidence
+    if "\0" in asked.evidence:
+        raise Problem(400, "malformed-json", "a text holds the character NUL - at `$.evidence`")
+    if not _EVIDENCE.fullmatch(asked.evidence):
+        raise Problem(422, "invalid-request", "evidence must say how you know - at `$.evidence`")
+    return asked.evidence.strip(" \t\r\n\v\f")
 
 
 def _result(asked: wire.Resolution) -> str | None:
@@ -104,16 +121,19 @@ def _actor(request: Request) -> str:
     """Who decides: the token's name, or whoever on this machine, with the name that was claimed."""
     actor: str = request.state.actor
     claimed = request.headers.get("deadsure-actor")
-    if claimed is None or actor != "loopback":
-        return actor
-    if not _ACTOR.fullmatch(claimed):
+    if claimed is not None and not _ACTOR.fullmatch(claimed):
         raise Problem(400, "malformed-header", "Deadsure-Actor must be 1 to 100 visible ASCII characters")
+    if claimed is None or actor != LOOPBACK:
+        return actor
     return f"loopback (claimed: {claimed})"
 
 
 def _refused(id: UUID, undecided: Undecided) -> Problem:
     if undecided.why == "no_such_task":
         return no_such_task(id)
+    if undecided.why == "other_decision":
+        said = "this idempotency key belongs to another decision about this task; this one was not taken"
+        return Problem(422, "idempotency-key-reused", said, state=undecided.state)
     if undecided.why == "version":
         said = "the task has changed since you read it: somebody decided, or a lookup did; read it again"
         return Problem(412, "changed-meanwhile", said, state=undecided.state)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..runtime import db
+from ..runtime.ids import uuid7
 from ..runtime.states import State
 from ..runtime.store import cancel as store
 from ..runtime.store import read
@@ -53,9 +54,10 @@ async def cancel(request: Request) -> Response:
     here = front(request)
     id = await task_id(request, here)
     actor: str = request.state.actor
+    this = uuid7()
 
     def carry_out(connection: db.Connection) -> TaskRow | None:
-        store.cancel(connection, id, actor)
+        store.cancel(connection, id, actor, this)
         return read.task(connection, id)
 
     row = await here.pool.run(carry_out, here.deadline())

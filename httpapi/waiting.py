@@ -17,6 +17,8 @@ from .problems import Problem
 
 #: Seconds between two looks while anybody waits.
 TICK = 0.05
+#: Seconds until the next look when the database did not answer.
+AWAY = 0.5
 
 Enough = Callable[[State, int], bool]
 
@@ -71,6 +73,7 @@ class Waiters:
             try:
                 found = await self._pool.run(partial(read.versions, ids=ids), time.monotonic() + self._budget)
             except StoreError:
+                await asyncio.sleep(AWAY)
                 continue
             for id in ids:
                 self._tell(id, found)

@@ -7,12 +7,27 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from ..runtime.states import State
 from ..runtime.store.read import EventRow, TaskRow
+from . import keys
 
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
+#: What no name may hold: control characters, white space but a plain one inside, marks that cannot be seen.
+_UNSEEN = (
+    r"\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000"
+    r"\ufeff\ufff9-\ufffb"
+)
+#: Patterns that the document shows and the endpoints hold requests against: written so that ECMA 262 and Python agree.
+NAME = rf"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"
+EVIDENCE = r"^[^\u0000]*[^\u0000-\u0020\u007f-\u00a0][^\u0000]*$"
+
+Name = Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"pattern": NAME})]
+#: Whole numbers as JSON Schema understands them: 3.0 and 3e0 are 3.
+Whole = Annotated[float, Meta(ge=-(2**31), lt=2**31, multiple_of=1, description="smaller first")]
+Positive = Annotated[float, Meta(ge=1, lt=2**31, multiple_of=1)]
+#: JSON that can be stored; openapi.py has its schema.
+_STORABLE = Meta(extra_json_schema={"$ref": "#/components/schemas/Json"})
 Moment = Annotated[datetime, Meta(extra_json_schema={"format": "date-time"})]
 Time = Annotated[str, Meta(description="RFC 3339, with its zone", extra_json_schema={"format": "date-time"})]
 
@@ -21,18 +36,18 @@ class NewTask(msgspec.Struct, forbid_unknown_fields=True):
     """A task to be submitted. What is left out comes from the kind."""
 
     kind: Name
-    payload: msgspec.Raw
+    payload: Annotated[msgspec.Raw, _STORABLE]
     queue: Name | None = None
-    priority: Annotated[int, Meta(ge=-(2**31), lt=2**31, description="smaller first")] | None = None
+    priority: Whole | None = None
     run_at: Time | None = None
-    max_attempts: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
+    max_attempts: Positive | None = None
     timeout: Annotated[float, Meta(gt=0, lt=1e9, description="seconds from the handler's start")] | None = None
 
 
 class NewBatchTask(NewTask, forbid_unknown_fields=True):
     """One task of a batch."""
 
-    idempotency_key: str | None = None
+    idempotency_key: Annotated[str, Meta(extra_json_schema={"pattern": keys.BARE})] | None = None
 
 
 class NewBatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,8 +60,10 @@ class Resolution(msgspec.Struct, forbid_unknown_fields=True):
     """A person's decision about an unknown task. `result` only for one that succeeded."""
 
     state: Literal["succeeded", "failed", "canceled"]
-    evidence: Annotated[str, Meta(min_length=1, max_length=10_000, description="how you know")]
-    result: Any = None
+    evidence: Annotated[
+        str, Meta(min_length=1, max_length=10_000, description="how you know", extra_json_schema={"pattern": EVIDENCE})
+    ]
+    result: Annotated[Any, _STORABLE] = None
 
 
 class Unknown(msgspec.Struct):
@@ -154,6 +171,10 @@ class ProblemDetails(msgspec.Struct):
     title: str
     status: int
     detail: str
+    state: State | UnsetType = UNSET
+    missing: list[str] | UnsetType = UNSET
+    task_id: UUID | UnsetType = UNSET
+    task_ids: list[UUID] | UnsetType = UNSET
 
 
 _encoder = msgspec.json.Encoder()

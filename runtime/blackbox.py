@@ -16,6 +16,7 @@ import mmap
 import time
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 from uuid import UUID
 
 from .records import Record
@@ -154,6 +155,32 @@ class SeatMemory:
     def cancel_requested(self, task: UUID, fence: int) -> bool:
         """Whether somebody asked to cancel exactly this attempt."""
         return self._memory[self._cancel_at : self._cancel_at + 24] == _flag(task, fence)
+
+
+WorkerState = Literal["starting", "idle", "busy", "stopping"]
+_STATES: dict[Phase, WorkerState] = {
+    Phase.STARTING: "starting",
+    Phase.CONNECTING: "starting",
+    Phase.IDLE: "idle",
+    Phase.HANDLING: "busy",
+    Phase.FINISHING: "busy",
+    Phase.STOPPING: "stopping",
+}
+
+
+def worker_state(seat: SeatMemory) -> WorkerState | None:
+    """What the worker in this seat does; None where nobody is missing. Nobody in a seat that is not spare: starting."""
+    told = seat.read_seat()
+    match told.seating:
+        case Seating.SPARE:
+            return None
+        case Seating.EMPTY:
+            return "starting"
+        case Seating.DRAINING:
+            return "stopping"
+        case Seating.TAKEN:
+            box = seat.read_box()
+            return _STATES[box.phase] if box is not None and box.pid == told.pid else "starting"
 
 
 def _flag(task: UUID, fence: int) -> bytes:

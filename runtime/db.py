@@ -41,6 +41,16 @@ SOCKET_MARGIN = 1.0
 #: The SQLSTATE of a server that has become a standby: the next connection looks for the primary anew.
 _READ_ONLY = "25006"
 
+#: Every statement of ours finds its rows by an index. A plan made while the tables were empty would read them whole
+#: instead, and a prepared statement keeps its plan until the next ANALYZE, which may be minutes away.
+#: Before PostgreSQL 18 what is off is only made dear, so dear that every plan which needs it (a foreign key's check of
+#: a table without an index) would be compiled at each run, for seconds: so jit is off as well.
+PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
+          "plan_cache_mode": "force_generic_plan"}  # fmt: skip
+
+#: Of each list of hosts the one that was the primary last: hosts that are gone without a word are not waited for anew.
+_latest: dict[tuple[Host, ...], Host] = {}
+
 #: What every warning of a commit that did not wait for its standby speaks of (its SQLSTATE says nothing).
 _NOT_REPLICATED = b"synchronous replication"
 
@@ -171,6 +181,11 @@ class Connection:
             self._socket.until = math.inf
         if self._driver.notices:
             self._look_at_notices(what)
+        if (why := _no_primary(self._driver)) is not None:
+            # It answered as what it has become: a standby's or a fenced server's word on a task is worth nothing.
+            self.discard()
+            said = f"{what} was answered, but {why}"
+            raise DatabaseUnavailable(said) if _not_committing(what, self._in_transaction) else InDoubt(said)
         return answer
 
     def _look_at_notices(self, what: str) -> None:
@@ -185,16 +200,20 @@ class Connection:
 
 
 def connect(settings: Settings, name: str) -> Connection:
-    """Open a session with the primary; of several hosts the first that is one.
+    """Open a session with the primary; of several hosts the one that was it last, else the first that is.
 
     `name` is shown in pg_stat_activity. Raises DatabaseUnavailable, which names each host and what it said.
     """
     reasons = []
-    for host in settings.dsn.hosts:
+    hosts = settings.dsn.hosts
+    for host in sorted(hosts, key=lambda host: host != _latest.get(hosts)):
         try:
-            return _connect(settings, host, name)
+            connection = _connect(settings, host, name)
         except DatabaseUnavailable as error:
             reasons.append(f"{host}: {error}")
+        else:
+            _latest[hosts] = host
+            return connection
     raise DatabaseUnavailable("cannot reach the database; nothing was done. " + "; ".join(reasons))
 
 
@@ -214,10 +233,19 @@ def _connect(settings: Settings, host: Host, name: str) -> Connection:
             _close(raw)
         raise DatabaseUnavailable(_text(error)) from error
     connection = Connection(driver, timeout)
-    if driver.parameter_statuses.get("in_hot_standby") == "on":
+    if (why := _no_primary(driver)) is not None:
         connection.close()
-        raise DatabaseUnavailable("it is a standby, and no state is ever read from one")
+        raise DatabaseUnavailable(why)
     return connection
+
+
+def _no_primary(driver: native.Connection) -> str | None:
+    """Why this server is not the one to ask; None when it is. PostgreSQL 14 and later report it with every change."""
+    if driver.parameter_statuses.get("in_hot_standby") == "on":
+        return "it is a standby, and no state is ever read from one"
+    if driver.parameter_statuses.get("default_transaction_read_only") == "on":
+        return "it is read-only, as a primary is that another one has replaced"
+    return None
 
 
 def _start_session(settings: Settings, host: Host, name: str, raw: TimedSocket) -> native.Connection:
@@ -240,6 +268,7 @@ def _start_session(settings: Settings, host: Host, name: str, raw: TimedSocket) 
             "TimeZone": "UTC",
             "DateStyle": "ISO, YMD",
             "default_transaction_isolation": "read committed",
+            **PLANS,
         },
     )
 
@@ -286,10 +315,14 @@ def _verdict(what: str, error: Exception, in_transaction: bool) -> StoreError:
         return StatementRefused(f"{what}: {_field(error, 'M')}", _field(error, "C"))
     if isinstance(error, pg.InterfaceError) and "in failed transaction block" in str(error):
         return StatementRefused(f"{what}: the transaction had failed and was rolled back", "25P02")
-    if in_transaction or what in ("begin", "rollback"):
+    if _not_committing(what, in_transaction):
         said = f"the connection was lost inside a transaction ({what}: {_text(error)}); it is not done"
         return DatabaseUnavailable(said)
     return InDoubt(f"the answer to {what} was lost ({_text(error)}); it may have been carried out")
+
+
+def _not_committing(what: str, in_transaction: bool) -> bool:
+    return in_transaction or what in ("begin", "rollback")
 
 
 def _field(error: BaseException, name: str) -> str:

@@ -8,6 +8,7 @@ automatic way out of `unknown`.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,6 +21,11 @@ from .model import JSON
 
 #: Integers beyond this lose digits in many JSON readers (RFC 8259, section 6; RFC 8785 refuses them).
 LARGEST_INTEGER = 2**53 - 1
+#: Bytes of canonical JSON, and how deep it may nest: a receipt repeats it, and must find room where results are kept.
+LARGEST_INTENT = 256 * 1024
+DEEPEST_INTENT = 50
+#: Seconds; more cannot be meant, and PostgreSQL's intervals and our dates have an end.
+LONGEST = 1e9
 
 
 class Rejected(DeadsureError):
@@ -48,13 +54,15 @@ class Intent(Mapping[str, JSON]):
     """What an effect is to do: `Intent(account="a", amount=5)`.
 
     Values are JSON without floats: money is an integer (below 2**53) or a string. Raises ValueError for anything that
-    has no one canonical form.
+    has no one canonical form, and for what is too large or nests too deep.
     """
 
     def __init__(self, fields: Mapping[str, JSON] | None = None, /, **more: JSON) -> None:
         self._fields: dict[str, JSON] = {**(fields or {}), **more}
         _check(self._fields, "intent")
         self.canonical: bytes = rfc8785.dumps(self._fields)
+        if len(self.canonical) > LARGEST_INTENT:
+            raise ValueError(f"intent: it has {len(self.canonical)} bytes of JSON, at most {LARGEST_INTENT} are sent")
         #: SHA-256 of the canonical JSON (RFC 8785), in hexadecimal.
         self.fingerprint: str = hashlib.sha256(self.canonical).hexdigest()
 
@@ -147,6 +155,32 @@ def key_for(task_id: str) -> str:
     return f"deadsure-{task_id}"
 
 
+def check(provider: Provider) -> None:
+    """Raises ValueError for a provider whose words about itself cannot be kept or meant."""
+    name, identity, timeout = provider.name, identity_of(provider), timeout_of(provider)
+    if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
+        raise ValueError(f"a provider's name must be 1 to 200 printable characters; not {name!r}")
+    if not 1 <= len(identity) <= 2000 or not identity.isprintable():
+        raise ValueError(f"the identity of the provider {name!r} must be 1 to 2,000 printable characters")
+    if not 0 < timeout < LONGEST:
+        raise ValueError(f"the timeout of the provider {name!r} must be a positive number of seconds")
+    for verb in (provider.perform, getattr(provider, "lookup", None)):
+        if inspect.iscoroutinefunction(verb):
+            raise ValueError(f"the provider {name!r} must answer when it is called: no `async def`")
+    if provider.contract is not None:
+        _check_contract(name, provider.contract)
+
+
+def _check_contract(name: str, contract: Contract) -> None:
+    if not isinstance(contract, Contract):
+        raise ValueError(f"the contract of the provider {name!r} must be a Contract or None")
+    for what, seconds in (("key_retention", contract.key_retention), ("settle_after", contract.settle_after)):
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < LONGEST:
+            raise ValueError(f"{what} in the contract of the provider {name!r} must be a number of seconds")
+    if contract.verify is not None and not all(isinstance(field, str) for field in contract.verify):
+        raise ValueError(f"verify in the contract of the provider {name!r} must hold names")
+
+
 def mismatch(receipt: Receipt, key: str, intent: Intent, contract: Contract | None) -> str | None:
     """Why this receipt does not prove this intent, in words without values; None when it does.
 
@@ -167,13 +201,16 @@ def mismatch(receipt: Receipt, key: str, intent: Intent, contract: Contract | No
 
 
 def _same(one: JSON, other: JSON) -> bool:
-    """Equal as JSON: `True` is not 1."""
-    if isinstance(one, bool) is not isinstance(other, bool):
-        return False
-    return one == other
+    """Equal as JSON: `True` is not 1, at any depth."""
+    match one, other:
+        case list(), list():
+            return len(one) == len(other) and all(map(_same, one, other))
+        case dict(), dict():
+            return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    return isinstance(one, bool) is isinstance(other, bool) and one == other
 
 
-def _check(value: JSON, where: str) -> None:
+def _check(value: JSON, where: str, room: int = DEEPEST_INTENT) -> None:
     match value:
         case None | bool():
             return
@@ -184,15 +221,17 @@ def _check(value: JSON, where: str) -> None:
                 raise ValueError(f"{where}: an integer must be below 2**53; use a string")
         case float():
             raise ValueError(f"{where}: floats are refused, they do not keep money; use integers or strings")
+        case list() | dict() if room == 0:
+            raise ValueError(f"{where}: it nests deeper than {DEEPEST_INTENT}")
         case list():
             for index, item in enumerate(value):
-                _check(item, f"{where}[{index}]")
+                _check(item, f"{where}[{index}]", room - 1)
         case dict():
             for name, item in value.items():
                 if not isinstance(name, str):
                     raise ValueError(f"{where}: a field's name must be a string, not {type(name).__name__}")
                 _check_text(name, where)
-                _check(item, f"{where}.{name}")
+                _check(item, f"{where}.{name}", room - 1)
         case _:
             raise ValueError(f"{where}: a {type(value).__name__} is not JSON")
 

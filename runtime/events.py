@@ -1,11 +1,16 @@
-"""What happens, told to whoever listens: the log now, counters beside it. A decision never logs by itself."""
+"""What happens, told to whoever listens. A decision never logs and never counts by itself.
+
+`emit` tells people, through the log; `note` tells the counters (facts.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Listener = Callable[[str, dict[str, object]], None]
+Counter = Callable[[tuple[object, ...]], None]
 _listeners: list[Listener] = []
+_counters: list[Counter] = []
 
 
 def subscribe(listener: Listener) -> None:
@@ -13,12 +18,24 @@ def subscribe(listener: Listener) -> None:
     _listeners.append(listener)
 
 
+def count(counter: Counter) -> None:
+    """Let `counter(fact)` hear every fact of this process from now on."""
+    _counters.append(counter)
+
+
 def unsubscribe_all() -> None:
-    """Forget the listeners, as a forked child does with those of its parent."""
+    """Forget all of them, as a forked child does with those of its parent."""
     _listeners.clear()
+    _counters.clear()
 
 
 def emit(event: str, **fields: object) -> None:
     """Tell all listeners. `event` is a short sentence in the past tense; no payload and no secret in `fields`."""
     for listener in _listeners:
         listener(event, fields)
+
+
+def note(fact: tuple[object, ...]) -> None:
+    """Tell all counters one fact of facts.py."""
+    for counter in _counters:
+        counter(fact)

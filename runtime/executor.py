@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from . import payload
 from .errors import NotStorable
 from .handlers import App, Canceled, Context, Registered
 from .model import Claimed, Outcome
@@ -20,7 +21,11 @@ from .model import Claimed, Outcome
 MAX_RESULT = 1024 * 1024
 #: A failure reason is cut after this many characters.
 MAX_REASON = 2000
+#: Of so many exceptions in a group the reason tells.
+_MOST_INNER = 5
 
+#: A class's own name; a metaclass cannot come between.
+_TYPE_NAME: Callable[[type], str] = type.__dict__["__name__"].__get__
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -36,7 +41,8 @@ def execute(app: App, task: Claimed, asks_to_stop: Callable[[], bool]) -> Outcom
         deadline = task.started_at.astimezone(UTC) + timedelta(seconds=task.timeout)
     context = Context(str(task.id), task.kind, task.attempt, task.fence, deadline, asks_to_stop)
     try:
-        result = _call(registered, payload_of(registered, task.payload), context)
+        value = payload_of(registered, task.payload)
+        result = call(registered, value, context) if registered.takes_context else call(registered, value)
     except Canceled as error:
         return Outcome("canceled", reason=reason_of(error))
     except BaseException as error:  # noqa: BLE001  whatever the handler raises is its failure
@@ -62,35 +68,56 @@ def payload_of(registered: Registered, text: str) -> Any:
     return msgspec.convert(value, registered.payload_type)
 
 
-def _call(registered: Registered, payload: Any, context: Context) -> Any:
-    arguments = (payload, context) if registered.takes_context else (payload,)
+def call(registered: Registered, *arguments: Any) -> Any:
+    """What the handler returns; a coroutine is run to its end, in a loop of its own."""
     result = registered.handler(*arguments)
-    if inspect.iscoroutine(result):
-        return asyncio.run(result)
-    return result
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 def encode_result(result: Any) -> str:
     """A result as JSON text that jsonb takes. Raises NotStorable, whose text begins with `result_not_storable`."""
     try:
-        text = json.dumps(result, allow_nan=False, ensure_ascii=False, default=msgspec.to_builtins)
-        size = len(text.encode("utf-8"))
+        return encoded(result)
+    except NotStorable as error:
+        raise NotStorable(f"result_not_storable: {error}") from None
+
+
+def encoded(value: Any) -> str:
+    """Any object as JSON text that jsonb takes and everybody can read back. Raises NotStorable, which says why not.
+
+    dataclasses, Structs and what else msgspec knows become JSON; a name that is a number becomes a text.
+    """
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, default=msgspec.to_builtins)
+        raw = text.encode("utf-8")
     except BaseException as error:  # noqa: BLE001  a __repr__ or a generator of the user's may raise anything
-        raise NotStorable(f"result_not_storable: {reason_of(error)}") from None
-    if size > MAX_RESULT:
-        raise NotStorable(f"result_not_storable: it has {size} bytes of JSON, at most {MAX_RESULT} are kept")
+        raise NotStorable(reason_of(error)) from None
+    if len(raw) > MAX_RESULT:
+        raise NotStorable(f"it has {len(raw)} bytes of JSON, at most {MAX_RESULT} are kept")
+    if payload.too_deep(raw):
+        raise NotStorable(f"lists and objects in it nest deeper than {payload.MAX_DEPTH}")
     if _NUL.search(text):
-        raise NotStorable("result_not_storable: a text in it holds the character NUL")
+        raise NotStorable("a text in it holds the character NUL")
     return text
 
 
 def reason_of(error: BaseException) -> str:
-    """An exception as one text that can always be stored: its type and message, cleaned and cut."""
-    name = type(error).__name__
+    """An exception as one text that can always be stored: its type and message, cleaned and cut.
+
+    Of a group also what is in it: that is where the reason stands.
+    """
     try:
-        message = str(error)
+        text = _told(error)
     except BaseException:  # noqa: BLE001  a __str__ of the user's may raise anything
-        message = "(its text cannot be shown)"
-    text = f"{name}: {message}" if message else name
+        text = f"{_TYPE_NAME(type(error))}: (its text cannot be shown)"
     clean = text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
     return clean if len(clean) <= MAX_REASON else clean[: MAX_REASON - 1] + "…"
+
+
+def _told(error: BaseException) -> str:
+    # str() may return a subclass of str, which could do anything later; this makes a plain one.
+    message = str.__str__(str(error))[:MAX_REASON]
+    if isinstance(error, BaseExceptionGroup):
+        message += f" [{'; '.join(reason_of(inner) for inner in error.exceptions[:_MOST_INNER])}]"
+    name = _TYPE_NAME(type(error))
+    return f"{name}: {message}" if message else name

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from .effects import Provider
+from .effects import Provider, check
 from .errors import DeadsureError
 from .model import Kind
 from .states import OnDeath
@@ -61,6 +61,12 @@ class Backoff:
     first: float = 1.0
     factor: float = 2.0
     longest: float = 3600.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a number that cannot be meant."""
+        for what, number in (("first", self.first), ("factor", self.factor), ("longest", self.longest)):
+            if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 1e9:
+                raise ValueError(f"{what} must be a number of 0 or more; not {number!r}")
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait after this attempt (1, 2, ...): between half and the whole of the step."""
@@ -133,6 +139,7 @@ class App:
         A worker's death always makes such a task `unknown`: what settles it is the provider's contract, or a person.
         Raises ValueError for a value that cannot be meant.
         """
+        check(provider)
         contract = None if provider.contract is None else msgspec.to_builtins(provider.contract)
         declared = Kind(kind, OnDeath.UNKNOWN, max_attempts, timeout, queue, priority, provider.name, contract)
         return self._registrar(declared, provider, backoff)
@@ -159,8 +166,9 @@ class App:
         if kind.name in self._handlers:
             raise ValueError(f"the kind {kind.name!r} is registered twice")
         parameters = list(inspect.signature(handler).parameters.values())
-        if not 1 <= len(parameters) <= 2:
-            raise ValueError(f"the handler of {kind.name!r} must take (payload) or (payload, ctx)")
+        if not 1 <= len(parameters) <= (2 if provider is None else 1):
+            takes = "(payload) or (payload, ctx)" if provider is None else "(payload), and nothing else"
+            raise ValueError(f"the handler of {kind.name!r} must take {takes}")
         payload_type = _payload_type(handler, parameters)
         self._handlers[kind.name] = Registered(kind, handler, len(parameters) == 2, payload_type, provider, backoff)
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import ClassVar, Literal
 from uuid import UUID
 
+from .ids import new_token
 from .states import OnDeath, State
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
@@ -36,10 +37,16 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A worker's row: its id, and the token that its next statement must show."""
+    """A worker's row: its id, and the token that its next statement must show.
+
+    `following` is what that statement puts in its place, `taken_over` what settling it does. They are made before
+    anything is sent: so, after a lost answer, every token is known that the row can rightly carry.
+    """
 
     id: UUID
     token: int
+    following: int = field(default_factory=new_token, compare=False)
+    taken_over: int = field(default_factory=new_token, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,11 @@ class Claimed:
     run_at: datetime
     started_at: datetime
     payload: str
+
+    @property
+    def names(self) -> dict[str, object]:
+        """What an event says about it: never its payload."""
+        return {"task": str(self.id), "fence": self.fence, "attempt": self.attempt}
 
 
 EffectCause = Literal[

@@ -14,7 +14,7 @@ MAX_DEPTH = 100
 
 def check(text: bytes, where: str = "payload") -> Any:
     """The value of this JSON text. Raises NotStorable, which names the place of what cannot be stored."""
-    if _brackets(text) > MAX_DEPTH and _deepest(text) > MAX_DEPTH:
+    if too_deep(text):
         raise NotStorable(f"{where}: lists and objects nest deeper than {MAX_DEPTH}; nothing was stored")
     try:
         value = msgspec.json.decode(text)
@@ -25,6 +25,11 @@ def check(text: bytes, where: str = "payload") -> Any:
     if b"\\u0000" in text:
         _refuse_nul(value, where)
     return value
+
+
+def too_deep(text: bytes) -> bool:
+    """Whether lists and objects in this JSON text nest deeper than MAX_DEPTH."""
+    return _brackets(text) > MAX_DEPTH and _deepest(text) > MAX_DEPTH
 
 
 def _brackets(text: bytes) -> int:

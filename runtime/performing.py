@@ -23,18 +23,21 @@ from .effects import (
     Provider,
     Receipt,
     Rejected,
+    check,
     identity_of,
     key_for,
     mismatch,
     timeout_of,
 )
 from .errors import NotStorable
-from .executor import payload_of, reason_of
+from .events import note
+from .executor import call, payload_of, reason_of
+from .facts import Called
 from .handlers import Registered
 from .model import Claimed, EffectEnd, Outcome
 from .points import reach
+from .receipts import plain, result_of, text_of
 from .store.effects import Permission, Prepared
-from .store.reconcile import receipt_text, result_of
 
 
 class Gate(Protocol):
@@ -57,10 +60,10 @@ class Attempt:
     def run(self) -> Outcome:
         """Carry it out. Never raises for what the handler or the provider does: that is the outcome."""
         try:
-            intent, request = self._prepared()
+            what, timeout, retention = self._prepared()
         except BaseException as error:  # noqa: BLE001  whatever the handler raises is its failure
             return self._definite("failed", error)
-        permission = self._permission(intent, request)
+        permission = self.gate.before_call(self.task, what, timeout, retention)
         if permission.verdict != "go":
             return self._refused(permission)
         reach("before_call")
@@ -68,16 +71,14 @@ class Attempt:
             return self._definite("retry", NotSent("the lease could no longer be trusted; nothing was sent"))
         # An earlier attempt's intent and bytes win over what the code of today would make of the payload.
         stored = Intent(json.loads(permission.intent))
-        return self._perform(stored, self._call(stored, permission))
+        outcome = self._perform(stored, self._call(stored, permission, timeout))
+        note(Called(self.provider.name, _answer(outcome)))
+        return outcome
 
-    def _prepared(self) -> tuple[Intent, bytes]:
-        stored = self.gate.stored_effect(self.task) if self.task.attempt > 1 else None
-        if stored is not None:
-            return Intent(json.loads(stored[0])), stored[1]
-        intent = intent_of(self.registered, self.task.payload)
-        return intent, intent.canonical
-
-    def _permission(self, intent: Intent, request: bytes) -> Permission:
+    def _prepared(self) -> tuple[Prepared, float, float | None]:
+        """What is to be sent, the call's timeout, the contract's retention. May raise anything: nothing was done."""
+        check(self.provider)
+        intent, request = self._intent()
         contract = self.provider.contract
         what = Prepared(
             self.provider.name,
@@ -87,8 +88,14 @@ class Attempt:
             intent.fingerprint,
             request,
         )
-        retention = contract.key_retention if contract is not None else None
-        return self.gate.before_call(self.task, what, timeout_of(self.provider), retention)
+        return what, timeout_of(self.provider), contract.key_retention if contract is not None else None
+
+    def _intent(self) -> tuple[Intent, bytes]:
+        stored = self.gate.stored_effect(self.task) if self.task.attempt > 1 else None
+        if stored is not None:
+            return Intent(json.loads(stored[0])), stored[1]
+        intent = intent_of(self.registered, self.task.payload)
+        return intent, intent.canonical
 
     def _refused(self, permission: Permission) -> Outcome:
         if permission.verdict == "provider_changed" or permission.verdict == "retention_passed":
@@ -115,17 +122,19 @@ class Attempt:
         return self._verified(intent, call, receipt)
 
     def _verified(self, intent: Intent, call: Call, receipt: Receipt) -> Outcome:
-        why = mismatch(receipt, call.key, intent, self.provider.contract)
+        why, text, result = None, None, None
         try:
-            text, result = receipt_text(receipt), result_of(receipt)
-        except (NotStorable, ValueError, TypeError, AttributeError):
-            why, text, result = why or "it cannot be stored", None, None
+            shown = plain(receipt, intent, self.provider.contract)
+            why = mismatch(shown, call.key, intent, self.provider.contract)
+            text, result = text_of(shown), result_of(shown)
+        except NotStorable as error:
+            why = f"it cannot be stored ({error})"
         if why is not None:
             end = EffectEnd(False, self._needs, "receipt_mismatch", text)
             return Outcome("unknown", reason=f"the receipt does not prove the intent: {why}", effect=end)
         return Outcome("succeeded", result=result, effect=EffectEnd(True, self._needs, receipt=text))
 
-    def _call(self, intent: Intent, permission: Permission) -> Call:
+    def _call(self, intent: Intent, permission: Permission, timeout: float) -> Call:
         assert permission.not_after is not None
         return Call(
             task_id=str(self.task.id),
@@ -137,7 +146,7 @@ class Attempt:
             fingerprint=intent.fingerprint,
             request=permission.request,
             not_after=permission.not_after,
-            timeout=timeout_of(self.provider),
+            timeout=timeout,
         )
 
     def _definite(self, state: Literal["failed", "retry"], error: BaseException) -> Outcome:
@@ -152,6 +161,19 @@ class Attempt:
         return needs(self.provider.contract)
 
 
+def _answer(outcome: Outcome) -> Literal["receipt", "rejected", "not_sent", "ambiguous", "receipt_mismatch"]:
+    """How the provider answered, by what it comes to."""
+    match outcome.state:
+        case "succeeded":
+            return "receipt"
+        case "failed":
+            return "rejected"
+        case "retry":
+            return "not_sent"
+    mismatched = outcome.effect is not None and outcome.effect.cause == "receipt_mismatch"
+    return "receipt_mismatch" if mismatched else "ambiguous"
+
+
 def needs(contract: Contract | None) -> Literal["lookup", "decision"]:
     """What can settle an unknown task of such a provider."""
     return "lookup" if contract is not None and (contract.lookup or contract.dedups_by_key) else "decision"
@@ -159,7 +181,7 @@ def needs(contract: Contract | None) -> Literal["lookup", "decision"]:
 
 def intent_of(registered: Registered, payload: str) -> Intent:
     """What the handler makes of a payload (JSON text). Raises what the handler raises, or TypeError."""
-    made = registered.handler(payload_of(registered, payload))
+    made = call(registered, payload_of(registered, payload))
     if not isinstance(made, Intent):
         raise TypeError(f"an effect's function must return an Intent, not {type(made).__name__}")
     return made

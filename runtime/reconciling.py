@@ -9,9 +9,12 @@ from . import events
 from .db import Connection
 from .effects import Call, Contract, Intent, Provider, Receipt, Unavailable, identity_of, key_for, mismatch, timeout_of
 from .executor import reason_of
+from .facts import Asking, Reconciled
 from .handlers import App, Registered
 from .performing import intent_of
-from .store import reconcile
+from .receipts import plain
+from .states import State
+from .store import account, reconcile
 from .store.reconcile import Doubt
 
 #: Seconds between two lookups of one task: the first, and the longest they grow to.
@@ -30,23 +33,37 @@ def ask(app: App, doubt: Doubt) -> Answer:
     """
     registered = app.handler(doubt.kind)
     provider = registered.provider
-    if provider is None or not (provider.contract or _NOTHING).lookup:
-        return None
-    if doubt.identity is not None and doubt.identity != identity_of(provider):
-        return Unavailable(f"the provider {provider.name!r} is another one now ({identity_of(provider)})")
     try:
-        answer = provider.lookup(_call(registered, provider, doubt))
-        if answer is not None:
-            reconcile.receipt_text(answer)  # what is no receipt, or cannot be kept, is no answer
-        return answer
+        if provider is None or not (provider.contract or _NOTHING).lookup:
+            return None
+        if doubt.identity is not None and doubt.identity != identity_of(provider):
+            return Unavailable(f"the provider {provider.name!r} is another one now ({identity_of(provider)})")
+        call = _call(registered, provider, doubt)
+        answer = provider.lookup(call)
+        # What is no receipt, or cannot be kept, is no answer.
+        return None if answer is None else plain(answer, call.intent, provider.contract)
     except BaseException as error:  # noqa: BLE001  no answer, whatever it was
         return Unavailable(reason_of(error))
 
 
 def settle(connection: Connection, app: App, doubt: Doubt, answer: Answer) -> str:
-    """Write down what the answer settles, if the task has not moved on since it was read. Returns what became of it."""
+    """Write down what the answer settles, if the task has not moved on since it was read. Returns what became of it.
+
+    May be repeated after a lost answer: it then finds what it has written.
+    """
     provider = app.handler(doubt.kind).provider
     contract = (provider.contract if provider is not None else None) or _NOTHING
+    asking = Asking(doubt.id, doubt.fence, doubt.lookups, provider.name if provider is not None else "none")
+    events.note(asking)
+    outcome = _write(connection, doubt, answer, contract)
+    state = State.SUCCEEDED if outcome == "found" else None
+    written = account.reconciled_as(connection, asking) if outcome == "moved_on" else None
+    done = written or Reconciled(doubt.kind, asking.provider, outcome, state)
+    events.note(done)
+    return done.outcome
+
+
+def _write(connection: Connection, doubt: Doubt, answer: Answer, contract: Contract) -> str:
     if isinstance(answer, Unavailable):
         reconcile.unavailable(connection, doubt, pause(doubt.lookups))
         return "unavailable"
@@ -54,7 +71,7 @@ def settle(connection: Connection, app: App, doubt: Doubt, answer: Answer) -> st
         return reconcile.absent(connection, doubt, contract) or "moved_on"
     why = _mismatch(doubt, answer, contract)
     if why is not None:
-        events.emit("a receipt does not prove its intent", task=str(doubt.id), fence=doubt.fence, why=why)
+        events.emit("a receipt does not prove its intent", **doubt.names, why=why)
         return "mismatch" if reconcile.mismatch(connection, doubt, answer, why) else "moved_on"
     return "found" if reconcile.found(connection, doubt, answer) else "moved_on"
 

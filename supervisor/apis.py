@@ -6,11 +6,12 @@ import signal
 import socket
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..runtime import events
 from .child import Child, fork
 from .output import Relay
-from .seats import Backoff
+from .seats import NOTHING_LEFT_PAUSE, Backoff
 from .settings import ApiMain
 from .shared import Shared
 from .watch import Watch
@@ -23,6 +24,7 @@ _SOON = 1.0
 class ApiSeat:
     """An api child's place."""
 
+    number: int
     child: Child | None = None
     relay: Relay | None = None
     started: float = 0.0
@@ -33,7 +35,7 @@ class Apis:
     """All api children of this pool. They hold no task: what they leave behind is only to be collected."""
 
     def __init__(self, count: int, main: ApiMain, listener: socket.socket, shared: Shared) -> None:
-        self._seats = [ApiSeat() for _ in range(count)]
+        self._seats = [ApiSeat(number) for number in range(count)]
         self._main = main
         self._listener = listener
         self._shared = shared
@@ -42,9 +44,14 @@ class Apis:
         """Start those that are missing."""
         for seat in self._seats:
             if seat.child is None and time.monotonic() >= seat.backoff.not_before:
-                keep = {self._shared.wake, self._shared.lock, self._listener.fileno()}
-                seat.child = fork(self._life, keep)
-                seat.relay = Relay(seat.child.output, "api", self._shared.output)
+                keep = {self._shared.wake, self._shared.lock, self._shared.metrics.lock, self._listener.fileno()}
+                try:
+                    seat.child = fork(partial(self._life, seat.number), keep)
+                except OSError as error:
+                    events.emit("an api child could not be started", error=str(error))
+                    seat.backoff.pause(NOTHING_LEFT_PAUSE)
+                    continue
+                seat.relay = Relay(seat.child.output, f"api-{seat.number + 1}")
                 seat.started = time.monotonic()
                 watch.add(seat.child, seat.relay)
 
@@ -54,7 +61,7 @@ class Apis:
             if seat.child is not None and (exit := seat.child.exit()) is not None:
                 watch.forget(seat.child)
                 seat.child.kill_group()
-                events.emit("an api child ended", pid=seat.child.pid, exit=str(exit))
+                events.emit("an api child ended", process=f"api-{seat.number + 1}", pid=seat.child.pid, exit=str(exit))
                 if time.monotonic() - seat.started < _SOON:
                     seat.backoff.failed()
                 else:
@@ -92,5 +99,5 @@ class Apis:
             if seat.child is not None:
                 seat.child.kill(number)
 
-    def _life(self) -> int:
-        return self._main(self._listener, self._shared.memory, self._shared.wake)
+    def _life(self, number: int) -> int:
+        return self._main(self._listener, self._shared.memory, self._shared.wake, self._shared.metrics, number)

@@ -63,7 +63,9 @@ class Child:
             return
 
     def reap(self) -> None:
-        """Collect it. Nothing may be asked of this child afterwards."""
+        """Collect it, once. Nothing else may be asked of this child afterwards."""
+        if self.collected:
+            return  # its pid may be another child's by now
         self.collected = True
         kernel.reap(self.pid)
         if self.pidfd is not None:
@@ -75,12 +77,19 @@ def fork(main: Callable[[], int], keep: Iterable[int]) -> Child:
     """Fork a child that runs `main` and exits with what it returns.
 
     It keeps only the descriptors in `keep` beside 0, 1 and 2; its output goes into `Child.output`. It becomes the
-    parent of its orphaned descendants. Call it from the main thread only.
+    parent of its orphaned descendants. Call it from the main thread only. Raises OSError when there is no descriptor,
+    process or memory left for it; nothing was started.
     """
     read, write = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read)
+        os.close(write)
+        raise
     if pid == 0:
+        os.close(read)  # so that there is one to list the others with
         _be_child(main, parent, write, {*keep})
     os.close(write)
     os.set_blocking(read, False)

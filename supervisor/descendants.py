@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Collection
-from pathlib import Path
+from functools import cache
 
 
 def kill_strangers(known: Collection[int]) -> int:
@@ -21,11 +21,13 @@ def kill_strangers(known: Collection[int]) -> int:
     process's: they are our children, and nobody else collects them.
     """
     left = 0
-    for pid in _children():
+    for pid in children():
         if pid in known:
             continue
         left += 1
         try:
+            # Raises unless it is our child: the list may have changed while it was read, and a number be cut in two.
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.kill(pid, signal.SIGKILL)
             if os.waitpid(pid, os.WNOHANG) != (0, 0):
                 left -= 1
@@ -34,7 +36,18 @@ def kill_strangers(known: Collection[int]) -> int:
     return left
 
 
-def _children() -> list[int]:
-    """Our children; all of them were forked, or adopted, by the main thread."""
-    me = os.getpid()
-    return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+def children() -> list[int]:
+    """Our children; all of them were forked, or adopted, by the main thread.
+
+    Called once at the start, it can still tell when no descriptor is left to open anything with.
+    """
+    fd, found = _file(os.getpid()), b""
+    while data := os.pread(fd, 65536, len(found)):
+        found += data
+    return [int(pid) for pid in found.split()]
+
+
+@cache
+def _file(me: int) -> int:
+    """The kernel's list of our children, which stays open."""
+    return os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC)

@@ -11,12 +11,14 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Literal
 from uuid import UUID, uuid4
 
 from ..runtime import events
 from ..runtime.db import Connection
 from ..runtime.errors import StatementRefused, StoreError
-from ..runtime.model import LockProof, Settled
+from ..runtime.facts import Recovered, Renewed, Swept
+from ..runtime.model import LeaseProof, LockProof, Settled
 from ..runtime.states import State
 from ..runtime.store import migrate, pool, recover
 from .lease import Lease, boottime
@@ -46,6 +48,7 @@ class Incarnation:
         self._not_before = 0.0
         self._tell_waiting_at = 0.0
         self._sweep_at = 0.0
+        self._sweeping = recover.Sweeping()
         self._made = time.monotonic()
 
     def begin(self, *, inherit: bool) -> bool:
@@ -72,21 +75,30 @@ class Incarnation:
         self.begun = True
         return True
 
-    def renew_if_due(self, request_cancel: Callable[[list[tuple[UUID, int]]], None]) -> bool:
+    def renew_if_due(
+        self, request_cancel: Callable[[list[tuple[UUID, int]]], None], settle_again: Callable[[list[UUID]], None]
+    ) -> bool:
         """Renew the lease when it is time. False: it is lost, by refusal or because it could not be renewed.
 
-        With it come the cancel requests that other hosts have made; `request_cancel` shows them to the workers.
+        With it come the cancel requests that other hosts have made; `request_cancel` shows them to the workers. And
+        the slots that are open, as the database knows; `settle_again` looks for those of the dead among them.
         """
         if time.monotonic() >= self._renew_at:
             self._renew_at = time.monotonic() + self._settings.renew_every
+            outcome: Literal["renewed", "refused", "failed"] = "failed"
             try:
                 if not self._link.call(self.lease.renew):
+                    outcome = "refused"
                     events.emit("the lease was refused", incarnation=str(self.id))
                     return False
+                outcome = "renewed"
                 request_cancel(self._link.call(lambda connection: pool.cancel_requests(connection, self.id)))
+                settle_again(self._link.call(lambda connection: pool.open_slots(connection, self.id)))
             except StoreError as error:
                 self._renew_at = time.monotonic() + min(1.0, self._settings.renew_every)
                 events.emit("the lease was not renewed", error=str(error))
+            finally:
+                events.note(Renewed(outcome))
         return self.lease.trusted
 
     @property
@@ -105,11 +117,21 @@ class Incarnation:
         if time.monotonic() < self._sweep_at:
             return
         self._sweep_at = time.monotonic() + self._settings.renew_every
-        swept = self._link.try_call(lambda connection: recover.sweep(connection, self.id))
-        for incarnation in swept[0] if swept else []:
+        swept = self._link.try_call(lambda connection: self._sweeping.sweep(connection, self.id))
+        for incarnation in swept.incarnations if swept else []:
             events.emit("a lost incarnation was swept", incarnation=str(incarnation))
-        for task in swept[1] if swept else []:
-            events.emit("a lost worker's task was settled", task=str(task.id), state=str(task.state), proof="lease")
+        for task in swept.settled if swept else []:
+            events.emit(
+                "a lost worker's task was settled",
+                task=str(task.id),
+                fence=task.fence,
+                attempt=task.attempts,
+                state=str(task.state),
+                proof="lease",
+            )
+        if swept:
+            events.note(Swept(len(swept.incarnations)))
+            events.note(Recovered("lease", swept.settled, LeaseProof.cause, swept.overdue))
 
     def _take_lock(self) -> bool:
         if self._lock.held or self._lock.take():
@@ -158,6 +180,7 @@ class Incarnation:
     def _recover_previous(self) -> None:
         proof = LockProof(self._lock.identity())
         settled = self._link.call(lambda c: recover.recover_pool(c, self._settings.name, self.id, proof))
+        events.note(Recovered("pool_lock", settled, proof.cause, time.monotonic() - self._made))
         waiting = self._link.call(lambda c: pool.count_waiting(c, self._settings.queues))
         self._report(_report(settled, waiting))
 

@@ -29,6 +29,13 @@ class Exit:
             return self.signal
         return "status unknown" if self.code is None else f"exit code {self.code}"
 
+    @property
+    def cause(self) -> str:
+        """The signal's name, `ok`, `error`, or `other` when the status was lost."""
+        if self.signal is not None:
+            return self.signal
+        return "other" if self.code is None else "error" if self.code else "ok"
+
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that forked it ends. Exits at once if it has ended already."""

@@ -10,6 +10,8 @@ from typing import TypeVar
 from ..runtime import db, events
 from ..runtime.db import Connection
 from ..runtime.errors import DatabaseUnavailable, InDoubt, StatementRefused, StoreError
+from ..runtime.facts import Answered
+from ..runtime.store.sessions import Sessions
 from .resolver import Resolver
 
 T = TypeVar("T")
@@ -23,8 +25,7 @@ class Link:
     def __init__(self, settings: db.Settings, name: str, resolver: Resolver) -> None:
         self._settings = settings
         self._resolver = resolver
-        self._name = name
-        self._connection: Connection | None = None
+        self._sessions = Sessions(name)
         self._pause = 0.0
         self._not_before = 0.0
         #: CLOCK_BOOTTIME (nanoseconds) at which this incarnation must have its hands free to kill its workers.
@@ -33,12 +34,12 @@ class Link:
     def call(self, work: Callable[[Connection], T]) -> T:
         """Run `work`. Raises StoreError: DatabaseUnavailable also when the last attempt was too short ago."""
         try:
-            connection = self._connected()
-            connection.wait_at_most(self._seconds_left())
-            result = work(connection)
+            result = work(self._connected())
         except (DatabaseUnavailable, InDoubt) as error:
+            events.note(Answered(False))
             self._lost(error)
             raise
+        events.note(Answered(True))
         self._recovered()
         return result
 
@@ -58,21 +59,19 @@ class Link:
         return self._not_before
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._sessions.close()
 
     def _connected(self) -> Connection:
-        if self._connection is not None and self._connection.usable:
-            return self._connection
-        if time.monotonic() < self._not_before:
-            raise DatabaseUnavailable("the database was away a moment ago; nothing was sent")
-        dsn = self._resolver.resolved()
-        if dsn is None:
-            raise DatabaseUnavailable("the database's host name is not resolved yet; nothing was sent")
+        dsn = self._settings.dsn
+        if self._sessions.present is None:
+            if time.monotonic() < self._not_before:
+                raise DatabaseUnavailable("the database was away a moment ago; nothing was sent")
+            resolved = self._resolver.resolved()
+            if resolved is None:
+                raise DatabaseUnavailable("the database's host name is not resolved yet; nothing was sent")
+            dsn = resolved
         patience = min(self._settings.connect_timeout, self._seconds_left())
-        self._connection = db.connect(replace(self._settings, dsn=dsn, connect_timeout=patience), self._name)
-        return self._connection
+        return self._sessions.take(replace(self._settings, dsn=dsn, connect_timeout=patience), self._seconds_left)
 
     def _seconds_left(self) -> float:
         """How long a call may hang: never beyond the end of the trust window, while there is one."""

@@ -14,12 +14,16 @@ import socket
 import time
 from collections.abc import Callable
 
+from ..metrics.memory import MetricsMemory
+from ..metrics.supervisor import SupervisorCounter
 from ..runtime import events
 from ..runtime.blackbox import Header, PoolMemory
 from ..runtime.errors import SchemaMismatch
+from ..runtime.facts import LeaseLost
 from ..runtime.store import pool
 from . import kernel
 from .apis import Apis
+from .figures import Figures
 from .incarnation import Incarnation
 from .link import Link
 from .notify import Notify
@@ -45,14 +49,20 @@ class Supervisor:
         settings: PoolSettings,
         listener: socket.socket,
         api: ApiMain,
-        tell: Callable[[str], None] | None = None,
+        output: Output,
+        tell: Callable[[str], None],
     ) -> None:
-        output = Output()
+        """`output` is what the log writes to, `tell` how a line for people gets there."""
         self._settings = settings
-        self._tell = tell or output.write
+        self._output = output
+        self._tell = tell
         self._lock = PoolLock(settings.runtime_dir / f"{settings.name}.pool")
         # One seat more than workers, for reloading.
-        self._shared = Shared(PoolMemory(settings.workers + 1), self._lock.fd, output)
+        metrics = MetricsMemory(settings.workers + 1, settings.api_processes)
+        self._shared = Shared(PoolMemory(settings.workers + 1), metrics, self._lock.fd)
+        self._counter = SupervisorCounter(metrics)
+        self._figures = Figures(settings.queues, metrics)
+        events.count(self._counter)
         self._resolver = Resolver(settings.database.dsn)
         self._link = Link(settings.database, f"deadsure supervisor {settings.name}", self._resolver)
         self._recovery = Recovery()
@@ -83,6 +93,7 @@ class Supervisor:
             raise
 
     def _go_round(self) -> None:
+        began = time.monotonic()
         self._hear_signals()
         self._notice_exits()
         self._resolver.keep()
@@ -92,6 +103,8 @@ class Supervisor:
         self._promote()
         self._keep_workers()
         self._tell_pool()
+        self._read_figures()
+        self._counter.round(time.monotonic() - began, len(self._recovery), self._output.dropped)
         self._watch.sleep_until(self._next_due())
 
     # --- the verbs
@@ -119,7 +132,7 @@ class Supervisor:
         """Be an incarnation with a valid lease; become one when there is none and nothing of a former one is left."""
         if self._incarnation.begun:
             self._link.trusted_until = self._incarnation.lease.trusted_until
-            if self._incarnation.renew_if_due(self._workers.request_cancel):
+            if self._incarnation.renew_if_due(self._workers.request_cancel, self._recovery.settle_again):
                 self._incarnation.sweep_if_due()
             else:
                 self._forsake()
@@ -139,6 +152,7 @@ class Supervisor:
     def _forsake(self) -> None:
         """The lease is lost: nobody of ours may go on. Kill, settle by exit proof, come back as a new incarnation."""
         events.emit("the lease is lost; killing the workers and starting anew", incarnation=str(self._incarnation.id))
+        events.note(LeaseLost())
         self._workers.kill("lease_expired")
         self._former, self._incarnation = self._incarnation, self._new_incarnation()
         self._link.trusted_until = 0
@@ -166,6 +180,11 @@ class Supervisor:
             self._notify.once("READY=1")
         self._notify.alive()
 
+    def _read_figures(self) -> None:
+        """For the metrics: last in the round, and never in the way of a death that is to be settled."""
+        if self._incarnation.begun and not len(self._recovery):
+            self._figures.read_if_due(self._link)
+
     # --- what they need
 
     @property
@@ -180,7 +199,7 @@ class Supervisor:
         now = time.monotonic()
         due = [now + 1.0, *self._stopping.due, *self._notify.due]
         if self._incarnation.begun:
-            due += [self._promote_at, self._incarnation.renew_at]
+            due += [self._promote_at, self._incarnation.renew_at, self._figures.due]
         elif not self._stopping.told_to:
             due.append(now + 0.05)
         due += self._recovery.due(self._link)

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable
+
+from . import told
 
 #: A pipe that polls writable takes this many bytes at once without blocking (PIPE_BUF).
 _ATOMIC = 4096
 
 
-class Output:
-    """The supervisor's own output. `dropped` counts the lines that nobody took."""
+def _dropped(lines: int) -> str:
+    return f"({lines} lines were dropped here: nobody read them)"
 
-    def __init__(self, fd: int = 2) -> None:
+
+class Output:
+    """The supervisor's own output. `dropped` counts the lines that nobody took, and `notice` is the line about them."""
+
+    def __init__(self, fd: int = 2, notice: Callable[[int], str] = _dropped) -> None:
         self._fd = fd
+        self._notice = notice
+        self._torn = False
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
         self.dropped = 0
@@ -25,7 +34,7 @@ class Output:
 
     def write(self, line: str) -> None:
         """Print a line, or drop it if the reader is not keeping up. Never blocks, never raises for a closed pipe."""
-        if self._untold and self._print(f"({self._untold} lines were dropped here: nobody read them)"):
+        if self._untold and self._print(self._notice(self._untold)):
             self._untold = 0
         if not self._print(line):
             self.dropped += 1
@@ -33,8 +42,14 @@ class Output:
 
     def _print(self, line: str) -> bool:
         data = line.rstrip("\n").encode("utf-8", "backslashreplace") + b"\n"
-        pieces = (data[start : start + _ATOMIC] for start in range(0, len(data), _ATOMIC))
-        return all(self._writable() and self._put(piece) for piece in pieces)
+        if self._torn:
+            data = b"\n" + data
+        for start in range(0, len(data), _ATOMIC):
+            if not self._writable() or not self._put(data[start : start + _ATOMIC]):
+                self._torn = self._torn or start > 0  # a part of a line stands there: the next begins a new one
+                return False
+        self._torn = False
+        return True
 
     def _writable(self) -> bool:
         return any(event & select.POLLOUT for _, event in self._poll.poll(0))
@@ -50,10 +65,9 @@ class Output:
 class Relay:
     """One child's output, cut into lines and marked with where it came from."""
 
-    def __init__(self, fd: int, label: str, output: Output) -> None:
+    def __init__(self, fd: int, process: str) -> None:
         self.fd = fd
-        self._label = label
-        self._output = output
+        self._process = process
         self._rest = b""
 
     def drain(self) -> bool:
@@ -85,4 +99,4 @@ class Relay:
             self._rest = b""
 
     def _say(self, line: bytes) -> None:
-        self._output.write(f"{self._label} | {line.decode('utf-8', 'backslashreplace')}")
+        told.pass_on(line, self._process)

@@ -2,21 +2,27 @@
 
 A death stays in the list until its recovery is committed, however long the database is away. Until then its zombie is
 kept: nobody else can get its pid, and the proof can be shown again. What it left behind is killed before.
+
+A failover to a standby that was not synchronous can lose a recovery that was committed. Then the slot is open again,
+with a task that nobody runs, under a lease that we renew. So the last proofs are kept, to be shown once more.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..runtime import events
 from ..runtime.blackbox import Box
 from ..runtime.db import Connection
 from ..runtime.errors import StoreError
+from ..runtime.facts import Missed, Recovered
 from ..runtime.model import JSON, Cause, ExitProof, Settled
 from ..runtime.store import recover
+from ..runtime.store.account import Counted
 from . import descendants
 from .child import Child
 from .kernel import Exit
@@ -28,6 +34,8 @@ PAUSE = 0.2
 LONGEST = 1.0
 #: Seconds after which a recovery no longer waits for descendants that will not die.
 PATIENCE = 5.0
+#: How many deaths are remembered once they are settled.
+REMEMBERED = 1000
 
 
 @dataclass(slots=True)
@@ -39,6 +47,7 @@ class Death:
     exit: Exit
     box: Box | None
     cause: Cause = "worker_died"
+    counted: Counted = field(default_factory=Counted)
     noticed: float = 0.0
     senders_gone: bool = True
     told: bool = False
@@ -60,7 +69,9 @@ class Recovery:
 
     def __init__(self) -> None:
         self._open: list[Death] = []
+        self._settled: deque[Death] = deque(maxlen=REMEMBERED)
         self._not_before = 0.0
+        descendants.children()  # from now on it needs no descriptor
 
     def __len__(self) -> int:
         return len(self._open)
@@ -68,13 +79,21 @@ class Recovery:
     @property
     def pids(self) -> set[int]:
         """The zombies that are kept."""
-        return {death.child.pid for death in self._open}
+        return {death.child.pid for death in self._open if not death.child.collected}
 
     def add(self, death: Death) -> None:
         """Note a death. What is left of its process group is killed while the zombie pins the group's number."""
         death.child.kill_group()
         death.noticed = time.monotonic()
         self._open.append(death)
+
+    def settle_again(self, open_slots: Collection[UUID]) -> None:
+        """Note anew the deaths of those slots that were settled, and are open: the database has lost it."""
+        for death in [death for death in self._settled if death.slot in open_slots]:
+            events.emit("the database has lost a recovery; it is committed again", pid=death.child.pid)
+            self._settled.remove(death)
+            death.noticed = time.monotonic()
+            self._open.append(death)
 
     def settle(self, link: Link, living: Collection[int]) -> None:
         """Recover and collect every death in the list; what the database does not answer for stays in it.
@@ -86,12 +105,16 @@ class Recovery:
         until = time.monotonic() + LONGEST
         while self._open and self._not_before <= time.monotonic() < until:
             death = self._open[0]
-            settled = self._recover(link, death)
-            if settled is None:
+            recovered = self._recover(link, death)
+            if recovered is None:
                 return
+            settled, missed = recovered
             self._open.pop(0)
             death.child.reap()
+            self._settled.append(death)
             _tell(death, settled)
+            events.note(missed)
+            events.note(Recovered("exit", settled, death.cause, time.monotonic() - death.noticed))
 
     def due(self, link: Link) -> list[float]:
         """When (time.monotonic) the next attempt may be made."""
@@ -106,9 +129,9 @@ class Recovery:
             death.senders_gone = False
         return len(overdue) == len(self._open)
 
-    def _recover(self, link: Link, death: Death) -> list[Settled] | None:
-        def recover_it(connection: Connection) -> list[Settled]:
-            return recover.recover_worker(connection, death.slot, death.proof)
+    def _recover(self, link: Link, death: Death) -> tuple[list[Settled], Missed] | None:
+        def recover_it(connection: Connection) -> tuple[list[Settled], Missed]:
+            return recover.recover_and_account(connection, death.slot, death.proof, death.counted)
 
         try:
             return link.call(recover_it)

@@ -54,8 +54,10 @@ class Resolver:
         if self._child is not None:
             self._collect(now)
         elif self._wanted and (now - self._asked_at >= FRESH or not self._asked_at):
-            self._asked_at, self._wanted = now, False
-            self._child = fork(self._ask, [])
+            self._asked_at = now
+            with suppress(OSError):  # nothing is left to start one with: asked again later
+                self._child = fork(self._ask, [])
+                self._wanted = False
 
     @property
     def pids(self) -> set[int]:

@@ -11,9 +11,11 @@ from ..runtime.blackbox import Phase, Seat, Seating, SeatMemory
 from ..runtime.model import Cause
 from .child import Child
 from .kernel import Exit
-from .output import Output, Relay
+from .output import Relay
 
 FIRST_PAUSE = 0.2
+#: Seconds until a fork is tried again for which nothing was left.
+NOTHING_LEFT_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 #: Three deaths in a row, each within this many seconds of being ready, count like deaths before it.
 SOON = 1.0
@@ -25,6 +27,10 @@ class Backoff:
 
     failures: int = 0
     not_before: float = 0.0
+
+    def pause(self, seconds: float) -> None:
+        """Wait for what is no fault of the child."""
+        self.not_before = time.monotonic() + seconds
 
     def failed(self) -> None:
         self.failures += 1
@@ -62,10 +68,10 @@ class WorkerSeat:
         _empty(self.control)
         self.memory.write_box(Phase.STARTING, self.slot, 0)
 
-    def sit(self, child: Child, output: Output) -> None:
+    def sit(self, child: Child) -> None:
         """The worker that was forked for this seat."""
         self.child = child
-        self.relay = Relay(child.output, f"worker {self.number}", output)
+        self.relay = Relay(child.output, f"worker-{self.number}")
         before = self.memory.read_seat()
         self.memory.write_seat(Seat(Seating.TAKEN, child.pid, time.time_ns(), before.exits, before.last_exit))
 

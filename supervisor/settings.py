@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..metrics.memory import MetricsMemory
 from ..runtime.blackbox import PoolMemory
 from ..runtime.db import Settings
 
@@ -35,6 +36,6 @@ class PoolSettings:
     watchdog: float | None = None
 
 
-#: The api child's whole life: it serves on this socket until SIGTERM, reads the pool's memory, and wakes idle workers
-#: by writing to the eventfd. Returns its exit code.
-ApiMain = Callable[[socket.socket, PoolMemory, int], int]
+#: The api child's whole life: it serves on this socket until SIGTERM, reads the pool's memory, wakes idle workers by
+#: writing to the eventfd, and counts in the metrics' page of its number (from 0). Returns its exit code.
+ApiMain = Callable[[socket.socket, PoolMemory, int, MetricsMemory, int], int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from ..metrics.memory import MetricsMemory
 from ..runtime.blackbox import PoolMemory
-from .output import Output
 
 
 def new_eventfd() -> int:
@@ -19,7 +19,7 @@ class Shared:
     """`wake` says that there may be work, `report` that a worker has something to tell; `lock` is the pool lock."""
 
     memory: PoolMemory
+    metrics: MetricsMemory
     lock: int
-    output: Output
     wake: int = field(default_factory=new_eventfd)
     report: int = field(default_factory=new_eventfd)

@@ -73,6 +73,8 @@ def _stands_still(pid: int) -> bool:
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
         states = [(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads]
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
+    except OSError:  # no descriptor left to look with
+        return False
     return all(state in "TtZX" for state in states)

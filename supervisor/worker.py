@@ -14,15 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
+from ..metrics.memory import MetricsMemory
+from ..metrics.worker import WorkerCounter
 from ..runtime import events, executor, loading, points, reconciling
 from ..runtime.blackbox import Phase, SeatMemory
 from ..runtime.errors import AppNotLoaded, StoreError
+from ..runtime.facts import Ran
 from ..runtime.handlers import App
 from ..runtime.ids import new_token
 from ..runtime.model import Claimed, Outcome, Refusal, Slot, Step, Wanted
 from ..runtime.performing import Attempt
 from ..runtime.store import effects, hot, pool, reconcile
 from ..runtime.store.effects import Permission, Prepared
+from . import told
+from .batching import Batches
 from .low_water import LowWater
 from .settings import PoolSettings
 from .stepping import FIRST_PAUSE, Stepper
@@ -32,11 +37,12 @@ LOOKUP_EVERY = 1.0
 EXIT_APP_NOT_LOADED = 3
 EXIT_SLOT_ENDED = 4
 EXIT_NOT_THE_WORKER = 5
+_SLOT_ENDED = "its slot has ended: somebody proved this worker dead or its lease over"
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Where a worker is put: its seat, the ids made for it, and the descriptors it inherits.
+    """Where a worker is put: its seat, the ids made for it, what it shares, and the descriptors it inherits.
 
     `wake` is the pool's eventfd: there may be work. `control` is its own: look at the drain flag. `report` tells the
     supervisor that something changed. `trusted` is whether the lease may still be relied on, by the local clock.
@@ -46,6 +52,7 @@ class Post:
     slot: UUID
     incarnation: UUID
     memory: SeatMemory
+    metrics: MetricsMemory
     wake: int
     control: int
     report: int
@@ -63,7 +70,9 @@ class MustExit(Exception):
 def main(settings: PoolSettings, post: Post) -> int:
     """The whole life of a worker process. Returns its exit code."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    events.subscribe(_print)
+    events.subscribe(told.tell)
+    # What a handler forks is not the worker, and neither tells nor counts anything.
+    os.register_at_fork(after_in_child=events.unsubscribe_all)
     if settings.drill is not None:
         points.arm(*settings.drill)
     worker = Worker(settings, post)
@@ -91,6 +100,9 @@ class Worker:
         self._effects: list[str] = []
         self._lookup_at = 0.0
         self._low_water = LowWater(settings.queues)
+        self._batches = Batches(self._stepper, self._run, lambda: post.memory.drain)
+        self._counter = WorkerCounter(post.metrics, post.metrics.seats[post.number - 1], post.slot)
+        events.count(self._counter)
 
     def start(self) -> None:
         """Import, connect, register, report ready. Raises MustExit."""
@@ -109,6 +121,8 @@ class Worker:
             if task is None and self._lookup_due:
                 self._reconcile()
             step = self._step(task, outcome)
+            if step.claimed is not None and self._may_run_together(step.claimed):
+                step = self._run_together(step.claimed)
             task, outcome = step.claimed, None
             if task is not None:
                 self._low_water.found(task)
@@ -122,14 +136,18 @@ class Worker:
     def _step(self, task: Claimed | None, outcome: Outcome | None) -> Step:
         step = self._stepper.step(task, outcome, self._wanted(task))
         if step.refused is Refusal.SLOT_ENDED:
-            raise MustExit(EXIT_SLOT_ENDED, "its slot has ended: somebody proved this worker dead or its lease over")
+            raise MustExit(EXIT_SLOT_ENDED, _SLOT_ENDED)
         if step.finished is not None:
             points.reach("after_finish")
         if step.refused is not None and task is not None:
-            events.emit("a finish was refused", task=str(task.id), fence=task.fence, why=str(step.refused))
-        if not step.trusted:
-            time.sleep(min(1.0, self._settings.poll_interval))
+            events.emit("a finish was refused", **task.names, why=str(step.refused))
+        self._wait_for_trust(step.trusted)
         return step
+
+    def _wait_for_trust(self, trusted: bool) -> None:
+        """Without a lease nothing is claimed: it is renewed soon, or this worker is killed."""
+        if not trusted:
+            time.sleep(min(1.0, self._settings.poll_interval))
 
     def _run(self, task: Claimed) -> Outcome:
         memory = self._post.memory
@@ -137,6 +155,7 @@ class Worker:
         self._say(Phase.HANDLING, task)
         points.reach("after_claim")
         registered = self._app.handler(task.kind)
+        began = time.monotonic()
         if registered.provider is None:
             outcome = executor.execute(self._app, task, lambda: memory.cancel_requested(task.id, task.fence))
         else:
@@ -144,14 +163,30 @@ class Worker:
         if os.getpid() != self._pid:
             # A handler forked, and its child came back here: it must not touch the worker's connection.
             os._exit(EXIT_NOT_THE_WORKER)
+        events.note(Ran(task.kind, time.monotonic() - began))
         self._tell_mismatch(task, outcome)
         self._say(Phase.FINISHING, task)
         points.reach("before_finish")
         return outcome
 
+    def _run_together(self, task: Claimed) -> Step:
+        """Harmless tasks, many at a time, until one must be run alone or none is left."""
+        hand = [task]
+        while hand and self._may_run_together(hand[0]):
+            self._low_water.found(hand[-1])
+            many = self._batches.work(hand, lambda: self._wanted(task))
+            if many.refused is Refusal.SLOT_ENDED:
+                raise MustExit(EXIT_SLOT_ENDED, _SLOT_ENDED)
+            self._wait_for_trust(many.trusted)
+            hand = list(many.claimed)
+        return Step(many.slot, claimed=hand[0] if hand else None, stale=many.stale)
+
+    def _may_run_together(self, task: Claimed) -> bool:
+        return task.attempt == 1 and self._app.handler(task.kind).kind.batchable
+
     def _tell_mismatch(self, task: Claimed, outcome: Outcome) -> None:
         if outcome.effect is not None and outcome.effect.cause == "receipt_mismatch":
-            events.emit("a receipt does not prove its intent", task=str(task.id), fence=task.fence, why=outcome.reason)
+            events.emit("a receipt does not prove its intent", **task.names, why=outcome.reason)
 
     @property
     def _lookup_due(self) -> bool:
@@ -169,7 +204,7 @@ class Worker:
             return
         answer = reconciling.ask(self._app, doubt)
         end = self._stepper.ask(lambda connection, _: reconciling.settle(connection, self._app, doubt, answer))
-        events.emit("an unknown task was looked up", task=str(doubt.id), fence=doubt.fence, outcome=end)
+        events.emit("an unknown task was looked up", **doubt.names, outcome=end)
 
     def _wait(self) -> None:
         """Sleep until there may be work, a drain, or the poll interval is over."""
@@ -204,6 +239,8 @@ class Worker:
         try:
             self._app = loading.load(self._settings.app, self._settings.app_dir)
             self._effects = [kind.name for kind in self._app.kinds if kind.provider is not None]
+            providers = {kind.provider: None for kind in self._app.kinds if kind.provider is not None}
+            self._counter.meet([kind.name for kind in self._app.kinds], providers)
         except AppNotLoaded as error:
             self._post.memory.problem = str(error)
             raise MustExit(EXIT_APP_NOT_LOADED, str(error)) from error
@@ -254,9 +291,3 @@ def _take(wake: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _print(event: str, fields: dict[str, object]) -> None:
-    said = " ".join(f"{name}={value}" for name, value in fields.items())
-    os.write(2, f"{event} {said}\n".encode("utf-8", "backslashreplace"))
-

@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterable
 from uuid import UUID
 
+from ..metrics.worker import decode
 from ..runtime import events
+from ..runtime.facts import Exited
 from ..runtime.model import Cause
 from .child import fork
 from .recovery import Death
 from .reload import Reload
-from .seats import WorkerSeat
+from .seats import NOTHING_LEFT_PAUSE, WorkerSeat
 from .settings import PoolSettings
 from .shared import Shared, new_eventfd
 from .timeouts import Overrun
@@ -34,8 +36,7 @@ class Workers:
         """Fork those that are missing and may be forked."""
         for seat in self._seats:
             missing = self._reload.wants_candidate if seat is self._reload.spare else seat.child is None
-            if missing and time.monotonic() >= seat.backoff.not_before:
-                self._fork(seat, incarnation)
+            if missing and time.monotonic() >= seat.backoff.not_before and self._fork(seat, incarnation):
                 assert seat.child is not None
                 assert seat.relay is not None
                 watch.add(seat.child, seat.relay)
@@ -54,11 +55,14 @@ class Workers:
         for seat in self._seats:
             if seat.child is not None and (exit := seat.child.exit()) is not None:
                 watch.forget(seat.child)
-                deaths.append(Death(seat.child, seat.slot, exit, seat.memory.read_box(), seat.cause))
+                counted = decode(self._shared.metrics.seats[seat.number - 1].take_over(), seat.slot)
+                deaths.append(Death(seat.child, seat.slot, exit, seat.memory.read_box(), seat.cause, counted))
                 events.emit("a worker ended", worker=seat.number, pid=seat.child.pid, exit=str(exit), ready=seat.ready)
                 self._overrun.forget(seat.slot)
                 self._reload.noticed_exit(seat)
+                failures = seat.backoff.failures
                 seat.leave(exit)
+                events.note(Exited(exit.cause, seat.backoff.failures > failures))
                 if seat is self._reload.spare:
                     seat.mark_spare()
         return deaths
@@ -114,7 +118,8 @@ class Workers:
         seats = [seat.backoff.not_before for seat in self._seats if seat.child is None]
         return seats + self._overrun.due(self._seats)
 
-    def _fork(self, seat: WorkerSeat, incarnation: UUID) -> None:
+    def _fork(self, seat: WorkerSeat, incarnation: UUID) -> bool:
+        """Put a new worker into the seat. False: nothing is left to start one with."""
         seat.prepare()
         shared = self._shared
         post = Post(
@@ -122,10 +127,18 @@ class Workers:
             seat.slot,
             incarnation,
             seat.memory,
+            shared.metrics,
             shared.wake,
             seat.control,
             shared.report,
             lambda: shared.memory.read_header().trusted,
         )
-        keep = {shared.wake, seat.control, shared.report, shared.lock}
-        seat.sit(fork(lambda: main(self._settings, post), keep), shared.output)
+        keep = {shared.wake, seat.control, shared.report, shared.lock, shared.metrics.lock}
+        try:
+            child = fork(lambda: main(self._settings, post), keep)
+        except OSError as error:
+            events.emit("a worker could not be started", worker=seat.number, error=str(error))
+            seat.backoff.pause(NOTHING_LEFT_PAUSE)
+            return False
+        seat.sit(child)
+        return True

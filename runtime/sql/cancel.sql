@@ -1,8 +1,8 @@
 -- name: cancel
 -- Queued: canceled at once; but with an unsettled perform it becomes unknown, because its earlier request may still
 -- land. Running or unknown: only the request is noted, once. The task is locked first; its row in ready or scheduled
--- is removed if nobody holds it, else the claim that holds it drops it. One row: something changed. No row: the task
--- is terminal, its cancel had been requested, or there is no such task.
+-- is removed if nobody holds it, else the claim that holds it drops it. One row: something changed; the last column
+-- says whether it was queued. No row: the task is terminal, its cancel had been requested, or there is no such task.
 with t as (
   update deadsure.tasks t
      set state = case when t.state <> 'queued' then t.state when t.unsettled then 'unknown' else 'canceled' end,
@@ -38,9 +38,24 @@ unknown as (
   insert into deadsure.unknowns (id, kind, provider, needs, since, lookup_at)
   select id, kind, provider, unknown_needs, unknown_since, unknown_since from t where state = 'unknown'
   on conflict (id) do nothing
+  returning id
+),
+done as (
+  select t.*, t.state = 'canceled' or exists (select 1 from unknown) as was_queued from t
 ),
 told as (
   insert into deadsure.events (task_id, event, detail)
-  select id, 'cancel_requested', jsonb_build_object('actor', cast(:actor as text), 'to', state, 'fence', fence) from t
+  select id, 'cancel_requested', jsonb_build_object('actor', cast(:actor as text), 'to', state, 'fence', fence)
+         || case when cast(:request as uuid) is null then '{}'
+                 else jsonb_build_object('request', cast(:request as uuid), 'was_queued', was_queued) end
+    from done
 )
-select state from t;
+select state, kind, was_queued from done;
+
+-- name: canceled_by
+-- What this very request made of the task, when its answer was lost: the answer of `cancel`. Changes nothing. No row: it
+-- has changed nothing.
+select e.detail ->> 'to', t.kind, cast(e.detail ->> 'was_queued' as boolean)
+  from deadsure.events e join deadsure.tasks t on t.id = e.task_id
+ where e.task_id = cast(:id as uuid) and e.event = 'cancel_requested'
+   and e.detail ->> 'request' = cast(:request as text);

@@ -59,10 +59,11 @@ select exists (select 1 from own) as mine, (select verdict from verdict) as verd
 
 -- name: finish_alone
 -- Everything a finish can be beside the hot path's: an effect with its receipt, a retry, unknown. Guarded like the hot
--- statement and claims nothing; the slot ends up empty-handed under its new token.
+-- statement and claims nothing; the slot gets its new token.
 -- :definite says that this attempt's call, if there was one, has a definite answer. While any perform has none, the
 -- task can only succeed, be tried again or become unknown: nothing is failed or canceled that may yet be done.
--- Answers: mine, then the new state (null: refused).
+-- :kept and :kept_fences are what the slot holds beside it, and goes on holding.
+-- Answers: mine, the new state (null: refused), and why it is unknown, if it is.
 with own as (
   select 1 from deadsure.slots s
    where s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint) for update
@@ -79,6 +80,9 @@ hand as (
 ),
 verdict as (
   select h.*, case
+           -- An effect has succeeded by its receipt and by nothing else.
+           when cast(:outcome as text) = 'succeeded' and cast(:effect as boolean) and cast(:receipt as jsonb) is null
+             then 'unknown'
            when cast(:outcome as text) in ('succeeded', 'unknown') then cast(:outcome as text)
            when cast(:outcome as text) = 'retry' and not h.cancel_requested and h.attempts < h.max_attempts
              then 'queued'
@@ -127,8 +131,10 @@ told as (
     from fin where state in ('unknown', 'queued')
 ),
 held as (
-  update deadsure.slots s set task_ids = '{}', fences = '{}', token = cast(:next_token as bigint)
+  update deadsure.slots s
+     set task_ids = cast(:kept as uuid[]), fences = cast(:kept_fences as bigint[]), token = cast(:next_token as bigint)
    where s.slot = cast(:slot as uuid) and exists (select 1 from fin)
   returning 1
 )
-select exists (select 1 from own) as mine, (select state from fin) as finished;
+select exists (select 1 from own) as mine, (select state from fin) as finished,
+       (select unknown_cause from fin) as cause;

@@ -119,9 +119,10 @@ select t.state, t.fence, t.owner from deadsure.tasks t where t.id = cast(:id as 
 
 -- name: slot_take_over
 -- After a lost answer: locks my slot row, gives it a new token and reads what it names. The lost statement, should it
--- still arrive, fails on its token. No row: the slot does not exist.
+-- still arrive, fails on its token. No row: the slot does not exist, or carries a token that is none of :tokens, those
+-- that it can rightly carry: then a failover has lost what this worker was told, and what the slot names is old.
 update deadsure.slots s set token = cast(:next_token as bigint)
- where s.slot = cast(:slot as uuid)
+ where s.slot = cast(:slot as uuid) and s.token = any(cast(:tokens as bigint[]))
 returning s.ended, s.task_ids, s.fences;
 
 -- name: claimed_task
@@ -134,9 +135,12 @@ select t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_
 
 -- name: end_backend
 -- Ends the server session that may still carry out the lost statement, waiting at most 1.5 s. Its start time is
--- compared because a pid is handed out again. False or no row: it is not there any more.
+-- compared because a pid is handed out again. One that waits for a synchronous standby is left alone: it has committed,
+-- and whoever ends it shows what may still be lost; its locks make us wait with it. False or no row: it is not there any
+-- more, or is left alone.
 select pg_terminate_backend(a.pid, 1500) from pg_stat_activity a
- where a.pid = cast(:pid as integer) and a.backend_start = cast(:started as timestamptz);
+ where a.pid = cast(:pid as integer) and a.backend_start = cast(:started as timestamptz)
+   and a.wait_event is distinct from 'SyncRep';
 
 -- name: backend_identity
 -- This session's server process, so that a later session can end exactly it.

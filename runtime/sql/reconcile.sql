@@ -34,7 +34,8 @@ with done as (
 settled as (delete from deadsure.unknowns u using done where u.id = done.id),
 told as (
   insert into deadsure.events (task_id, event, detail)
-  select id, 'reconciled', jsonb_build_object('lookup', 'found', 'to', state, 'fence', fence) from done
+  select id, 'reconciled', jsonb_build_object('lookup', 'found', 'to', state, 'fence', fence,
+           'number', cast(:number as integer)) from done
 )
 select state from done;
 
@@ -96,7 +97,7 @@ told as (
   insert into deadsure.events (task_id, event, detail)
   select id, 'reconciled', jsonb_build_object(
            'lookup', case when cast(:lookup as boolean) then 'absent' else 'not offered' end,
-           'verdict', verdict, 'to', state, 'fence', fence)
+           'verdict', verdict, 'to', state, 'fence', fence, 'number', cast(:number as integer))
     from written
 )
 select verdict from written;
@@ -113,7 +114,7 @@ waits as (update deadsure.unknowns u set needs = 'decision' from written w where
 told as (
   insert into deadsure.events (task_id, event, detail)
   select id, 'receipt_mismatch', jsonb_build_object('why', cast(:why as text), 'receipt', cast(:receipt as jsonb),
-           'door', 'reconcile', 'fence', fence) from written
+           'door', 'reconcile', 'fence', fence, 'number', cast(:number as integer)) from written
 )
 select id from written;
 
@@ -147,12 +148,9 @@ select t.state, t.can from t;
 
 -- name: resolve
 -- A person's decision about an unknown task, with its audit row in the same transaction. The version the person saw is
--- compared first, then the state. A repeat of the same decision finds its own row and changes nothing.
--- Answers: whether there is such a task, whether it was decided by this very decision, its version and state before.
-with mine as (
-  select 1 from deadsure.decisions d where d.decision = cast(:decision as uuid)
-),
-hand as (
+-- compared first, then the state. A repeat of the same decision changes nothing: the task is not unknown any more.
+-- Answers: whether there is such a task, whether it was decided now, its version and state before, and its kind.
+with hand as (
   select t.* from deadsure.tasks t where t.id = cast(:id as uuid) for update
 ),
 decided as (
@@ -164,7 +162,7 @@ decided as (
            'cancel_requested', h.cancel_requested, 'unsettled', h.unsettled, 'effect_key', h.effect_key,
            'fingerprint', h.fingerprint, 'provider', h.provider)
     from hand h
-   where h.version = cast(:version as bigint) and h.state = 'unknown' and not exists (select 1 from mine)
+   where h.version = cast(:version as bigint) and h.state = 'unknown'
   returning decision
 ),
 written as (
@@ -185,5 +183,14 @@ told as (
   select id, 'resolved', jsonb_build_object('actor', cast(:actor as text), 'evidence', cast(:evidence as text),
            'decision', cast(:decision as uuid), 'to', cast(:state as text), 'fence', fence) from written
 )
-select exists (select 1 from hand) as there, exists (select 1 from decided) or exists (select 1 from mine) as decided,
-       (select version from hand) as version, (select state from hand) as state;
+select exists (select 1 from hand) as there, exists (select 1 from decided) as decided,
+       (select version from hand) as version, (select state from hand) as state, (select kind from hand) as kind;
+
+-- name: decision
+-- Whether this very decision was taken before, by a request whose answer was lost: null when its id stands for another
+-- one. No row: it was not. A statement of its own, because that request may have ended while `resolve` waited for it.
+select case when d.task_id = cast(:id as uuid) and d.decided = cast(:state as text)
+             and d.evidence = cast(:evidence as text) and d.actor = cast(:actor as text)
+             and d.result is not distinct from cast(:result as jsonb)
+            then true end
+  from deadsure.decisions d where d.decision = cast(:decision as uuid);

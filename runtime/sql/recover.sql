@@ -1,11 +1,12 @@
 -- name: end_slots
 -- First statement of a recovery: the slots take part in nothing any more. Locked in id order, as everywhere.
--- Returns every slot that exists, also one that had ended before: a repeated recovery must go on to settle.
+-- Returns every slot that exists, also one that had ended before: a repeated recovery must go on to settle. With what
+-- it names: all that its worker held.
 with locked as (
   select s.slot from deadsure.slots s where s.slot = any(cast(:slots as uuid[])) order by s.slot for update
 )
 update deadsure.slots s set ended = true from locked l where s.slot = l.slot
-returning s.slot;
+returning s.slot, s.task_ids, s.fences;
 
 -- name: end_incarnations_by_lock
 -- Ends the incarnations that held exactly this lock file: holding it now proves that all their processes are gone.
@@ -17,7 +18,7 @@ returning i.incarnation;
 
 -- name: end_expired_incarnations
 -- Ends the incarnations whose lease is over, by the database's clock at this very write. One that is being renewed or
--- swept by somebody else is left alone. No row: nobody is lost.
+-- swept by somebody else is left alone. With the seconds since then. No row: nobody is lost.
 with lost as (
   select i.incarnation from deadsure.incarnations i
    where i.ended_at is null and i.lease_until < clock_timestamp() and i.incarnation <> cast(:incarnation as uuid)
@@ -25,11 +26,31 @@ with lost as (
 )
 update deadsure.incarnations i set ended_at = clock_timestamp(), ended_by = 'lease'
   from lost l where i.incarnation = l.incarnation and i.lease_until < clock_timestamp()
-returning i.incarnation;
+returning i.incarnation, cast(extract(epoch from clock_timestamp() - i.lease_until) as double precision);
 
 -- name: slots_of
 -- The slots of these incarnations that have not ended.
 select s.slot from deadsure.slots s where s.incarnation = any(cast(:incarnations as uuid[])) and not s.ended;
+
+-- name: slots_ended_by_lock
+-- The slots of the incarnations that this one has ended because it holds their lock, also by a recovery whose answer
+-- was lost: nobody else can have held that lock since this incarnation began.
+select s.slot
+  from deadsure.incarnations me
+  join deadsure.incarnations i on i.lock_id = me.lock_id and i.lock_device = me.lock_device
+                              and i.lock_inode = me.lock_inode and i.boot_id = me.boot_id and i.pool = me.pool
+  join deadsure.slots s on s.incarnation = i.incarnation
+ where me.incarnation = cast(:incarnation as uuid) and i.ended_by = 'pool_lock' and i.ended_at >= me.started_at;
+
+-- name: recovered
+-- What the recovery of these slots has settled, from what it wrote into the events. Changes nothing. No row: nothing.
+select t.id, t.kind, e.detail ->> 'to', h.fence + 1, cast(e.detail ->> 'attempt' as integer)
+  from deadsure.slots s
+ cross join lateral unnest(s.task_ids, s.fences) as h(id, fence)
+  join deadsure.tasks t on t.id = h.id
+  join deadsure.events e on e.task_id = h.id and e.event = 'recovered'
+   and e.detail @> jsonb_build_object('fence', h.fence + 1, 'proof', cast(:proof as text))
+ where s.slot = any(cast(:slots as uuid[])) and s.ended;
 
 -- name: settle
 -- Second statement of a recovery, in the same transaction and with a fresh snapshot: a claim that landed while the
@@ -95,3 +116,15 @@ told as (
     from settled
 )
 select id, kind, state, fence, attempts from settled;
+
+-- name: swept_by
+-- What this incarnation has settled by leases that were over, since it registered. Changes nothing.
+select t.id, t.kind, e.detail ->> 'to', h.fence + 1, cast(e.detail ->> 'attempt' as integer)
+  from deadsure.incarnations me
+  join deadsure.incarnations i on i.ended_by = 'lease' and i.ended_at >= me.started_at
+  join deadsure.slots s on s.incarnation = i.incarnation and s.ended
+ cross join lateral unnest(s.task_ids, s.fences) as h(id, fence)
+  join deadsure.tasks t on t.id = h.id
+  join deadsure.events e on e.task_id = h.id and e.event = 'recovered'
+   and e.detail @> jsonb_build_object('fence', h.fence + 1, 'proof', 'lease', 'by', me.incarnation)
+ where me.incarnation = cast(:incarnation as uuid);

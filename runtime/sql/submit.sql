@@ -54,3 +54,9 @@ select k.max_attempts, t.id, t.same
          from deadsure.tasks i where i.idempotency_key = a.key and i.id <> a.id
         limit 1) t on true
  order by a.number;
+
+-- name: barrier
+-- Returns when all that was visible before is as safe as a commit of one's own. What another session has committed can
+-- be seen while it has not reached the synchronous standby: after a crash of the primary, or when somebody ended the
+-- wait. To say that it is accepted, one waits oneself: this writes a few bytes of log, and no row.
+select pg_logical_emit_message(true, 'deadsure', '');

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from .. import sql
 from ..db import Connection
-from ..ids import new_token
 from ..model import Claimed, Outcome, Refusal, Slot, Wanted
 from ..states import State
+from . import tell
 from .hot import where
 
 _STEP = sql.statement("finish_and_claim_many")
@@ -52,7 +52,7 @@ def finish_and_claim_many(
     Only first attempts of kinds with on_death `requeue` and a budget of two or more are claimed together; any other
     task that is at the head is claimed alone.
     """
-    after = Slot(slot.id, new_token())
+    after = Slot(slot.id, slot.following)
     outcomes = [entry.outcome for entry in done]
     rows = connection.run(
         _STEP,
@@ -74,10 +74,11 @@ def finish_and_claim_many(
     )
     mine, trusted, finished, picked, conflict, *_ = rows[0]
     if not mine:
-        return ManyStep(slot, refused=Refusal.SLOT_ENDED)
+        return tell.many(ManyStep(slot, refused=Refusal.SLOT_ENDED), done, kept, bool(wanted.places))
     states = tuple(state and State(state) for state in finished)
     claimed = tuple(Claimed(*row[5:]) for row in rows[1:])
     whole = all(state is not None for state in states)
-    return ManyStep(
+    step = ManyStep(
         after if whole else slot, states, None, claimed, picked and not claimed, trusted=trusted, conflict=conflict
     )
+    return tell.many(step, done, kept, bool(wanted.places))

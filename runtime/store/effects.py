@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -9,9 +10,9 @@ from uuid import UUID
 
 from .. import sql
 from ..db import Connection
-from ..ids import new_token
 from ..model import Claimed, Outcome, Refusal, Slot, Step
 from ..states import State
+from . import tell
 from .hot import why_refused
 
 _STORED = sql.statement("stored_effect")
@@ -81,12 +82,16 @@ def before_call(
     return Permission(verdict, earlier, intent or "", request or b"", not_after)
 
 
-def finish_alone(connection: Connection, slot: Slot, task: Claimed, outcome: Outcome) -> Step:
+def finish_alone(
+    connection: Connection, slot: Slot, task: Claimed, outcome: Outcome, kept: Sequence[Claimed] = ()
+) -> Step:
     """Finish a task in a way that the hot path does not know: a receipt, a retry, `unknown`. Claims nothing.
+
+    `kept` is what the slot holds beside it, and goes on holding.
 
     Raises what hot.finish_and_claim raises; a lost answer is settled in the same way.
     """
-    after = Slot(slot.id, new_token())
+    after = Slot(slot.id, slot.following)
     end = outcome.effect
     rows = connection.run(
         _FINISH,
@@ -104,10 +109,12 @@ def finish_alone(connection: Connection, slot: Slot, task: Claimed, outcome: Out
         cause=end.cause if end else None,
         needs=end.needs if end else "decision",
         receipt=end.receipt if end else None,
+        kept=[other.id for other in kept],
+        kept_fences=[other.fence for other in kept],
     )
-    mine, finished = rows[0]
+    mine, finished, cause = rows[0]
     if not mine:
-        return Step(slot, refused=Refusal.SLOT_ENDED)
+        return tell.one(Step(slot, refused=Refusal.SLOT_ENDED), task, kept, False)
     if finished is None:
-        return Step(slot, refused=why_refused(connection, task))
-    return Step(after, State(finished), stale=True)
+        return tell.one(Step(slot, refused=why_refused(connection, task)), task, kept, False)
+    return tell.one(Step(after, State(finished), stale=True), task, kept, False, cause)

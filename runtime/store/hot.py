@@ -15,10 +15,10 @@ from uuid import UUID
 
 from .. import sql
 from ..db import Backend, Connection, Row
-from ..ids import new_token
 from ..model import Claimed, Outcome, Place, Refusal, Slot, Step, Wanted
 from ..parameters import Value
 from ..states import TERMINAL, State
+from . import account, tell
 
 _STEP = sql.statement("finish_and_claim")
 _WHY = sql.statement("why_refused")
@@ -45,7 +45,7 @@ def finish_and_claim(
 
     A refused finish claims nothing; `Step.refused` says why.
     """
-    after = Slot(slot.id, new_token())
+    after = Slot(slot.id, slot.following)
     rows = connection.run(
         _STEP,
         slot=slot.id,
@@ -61,13 +61,15 @@ def finish_and_claim(
         on_deaths=[kind.on_death for kind in wanted.kinds],
     )
     mine, trusted, finished, picked, conflict, *found = rows[0]
+    asked = bool(wanted.places)
     if not mine:
-        return Step(slot, refused=Refusal.SLOT_ENDED)
+        return tell.one(Step(slot, refused=Refusal.SLOT_ENDED), task, (), asked)
     if task is not None and finished is None:
-        return Step(slot, refused=why_refused(connection, task), trusted=trusted)
+        return tell.one(Step(slot, refused=why_refused(connection, task), trusted=trusted), task, (), asked)
     claimed = None if found[0] is None else Claimed(*found)
     stale = picked and claimed is None
-    return Step(after, finished and State(finished), None, claimed, stale, trusted, conflict)
+    step = Step(after, finished and State(finished), None, claimed, stale, trusted, conflict)
+    return tell.one(step, task, (), asked)
 
 
 def where(places: Sequence[Place]) -> dict[str, Value]:
@@ -101,32 +103,41 @@ class Settlement:
     claimed: tuple[Claimed, ...] = ()
 
 
-def settle(connection: Connection, slot: Slot, held: Sequence[Claimed], old: Backend | None) -> Settlement:
-    """Find out, on a new connection, what a finish-and-claim in doubt did. `held` is what the slot named before.
+def settle(
+    connection: Connection, slot: Slot, done: Sequence[Claimed], kept: Sequence[Claimed], *old: Backend | None
+) -> Settlement:
+    """Find out, on a new connection, what a finish-and-claim in doubt did to what was `done` and `kept`.
 
     First the slot is taken over: its row lock waits for the old session or ends it, and the new token makes a late
-    copy of the lost statement harmless. Only after that commit is it judged, by what the slot names: what was held
-    before (nothing happened) or something else (the finish landed). Not by the token: this settling can itself be in
-    doubt, and is then simply run again.
+    copy of the lost statement harmless. Only after that commit is it judged, by what the slot names: still all that
+    was to be finished (nothing happened), or not (the finish landed). Not by the token: this settling can itself be
+    in doubt, and is then run again. `old` are the sessions of the lost statement and of earlier settlings.
+
+    A slot with a token that this worker never made for it is one of the past, on a standby that was promoted without
+    the last commits: what it names was begun long ago, and must not be begun again. The worker must exit.
     """
-    after = Slot(slot.id, new_token())
-    rows = _take_over(connection, after, old)
+    after = Slot(slot.id, slot.taken_over)
+    rows = _take_over(connection, slot, [backend for backend in old if backend is not None])
     if not rows or rows[0][0]:
         return Settlement(None)
     named = set(zip(rows[0][1], rows[0][2], strict=True))
-    before = {(task.id, task.fence) for task in held}
-    if named == before:
+    finishing = {(task.id, task.fence) for task in done}
+    if finishing and finishing <= named:
         return Settlement(after)
-    found = [_claimed(connection, after, id, fence) for id, fence in named - before]
+    new = named - {(task.id, task.fence) for task in kept}
+    # What a refused finish left in the slot is not this worker's, and is not read here.
+    found = [_claimed(connection, after, id, fence) for id, fence in new]
     claimed = sorted((task for task in found if task is not None), key=lambda t: (t.priority, t.run_at, t.id))
-    return Settlement(after, True, tuple(claimed))
+    ended = account.finished_under(connection, finishing - named)
+    return tell.read(Settlement(after, bool(finishing or claimed), tuple(claimed)), kept, ended)
 
 
-def _take_over(connection: Connection, after: Slot, old: Backend | None) -> list[Row]:
-    if old is not None:
+def _take_over(connection: Connection, slot: Slot, old: Sequence[Backend]) -> list[Row]:
+    for backend in old:
         # The lost statement may still run there. Ended first, it can neither commit later nor make us wait.
-        connection.run(_END_BACKEND, pid=old.pid, started=old.started)
-    return connection.run(_TAKE_OVER, slot=after.id, next_token=after.token)
+        connection.run(_END_BACKEND, pid=backend.pid, started=backend.started)
+    tokens = [slot.token, slot.following, slot.taken_over]
+    return connection.run(_TAKE_OVER, slot=slot.id, tokens=tokens, next_token=slot.taken_over)
 
 
 def _claimed(connection: Connection, slot: Slot, task: UUID, fence: int) -> Claimed | None:

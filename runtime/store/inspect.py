@@ -13,13 +13,12 @@ _FACTS = sql.statement("server_facts")
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """`may_use_tasks` is None while there is no table of tasks."""
+    """The server, and who we are to it."""
 
     version: str
     clock: datetime
     role: str
     superuser: bool
-    may_use_tasks: bool | None
 
 
 def server_facts(connection: Connection) -> ServerFacts:

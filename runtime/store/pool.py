@@ -17,6 +17,7 @@ _END = sql.statement("end_incarnation")
 _SLOT = sql.statement("register_slot")
 _KIND = sql.statement("register_kind")
 _CANCELS = sql.statement("cancel_requests")
+_OPEN_SLOTS = sql.statement("slots_of")
 _COUNT = sql.statement("count_waiting")
 _PROMOTE = sql.statement("promote")
 
@@ -88,6 +89,11 @@ def register_kinds(connection: Connection, kinds: Sequence[Kind]) -> None:
 def cancel_requests(connection: Connection, incarnation: UUID) -> list[tuple[UUID, int]]:
     """The attempts (task, fence) that run under this incarnation and that somebody asked to cancel."""
     return [(row[0], row[1]) for row in connection.run(_CANCELS, incarnation=incarnation)]
+
+
+def open_slots(connection: Connection, incarnation: UUID) -> list[UUID]:
+    """The slots of this incarnation that have not ended."""
+    return [row[0] for row in connection.run(_OPEN_SLOTS, incarnations=[incarnation])]
 
 
 def count_waiting(connection: Connection, queues: Sequence[str]) -> int:

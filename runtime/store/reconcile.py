@@ -15,8 +15,10 @@ from uuid import UUID
 from .. import sql
 from ..db import Connection
 from ..effects import Contract, Receipt
-from ..executor import encode_result
-from ..model import JSON
+from ..events import note
+from ..facts import Resolved
+from ..receipts import result_of, text_of
+from ..states import State
 
 _CLAIM = sql.statement("claim_lookup")
 _FOUND = sql.statement("reconcile_found")
@@ -25,6 +27,7 @@ _MISMATCH = sql.statement("reconcile_mismatch")
 _UNAVAILABLE = sql.statement("reconcile_unavailable")
 _ASK = sql.statement("ask_now")
 _RESOLVE = sql.statement("resolve")
+_DECISION = sql.statement("decision")
 
 AbsentVerdict = Literal["queued", "later", "decision", "retention_passed"]
 
@@ -48,6 +51,11 @@ class Doubt:
     started: datetime
     lookups: int
 
+    @property
+    def names(self) -> dict[str, object]:
+        """What an event says about it."""
+        return {"task": str(self.id), "fence": self.fence, "attempt": self.attempts}
+
 
 def claim_lookup(connection: Connection, slot: UUID, kinds: Sequence[str], hold: float) -> Doubt | None:
     """Take one task that is due for a lookup, for `hold` seconds; None when none is."""
@@ -59,7 +67,12 @@ def found(connection: Connection, doubt: Doubt, receipt: Receipt) -> bool:
     """The verified receipt settles it: succeeded. False: the task has moved on."""
     return bool(
         connection.run(
-            _FOUND, id=doubt.id, fence=doubt.fence, result=result_of(receipt), receipt=receipt_text(receipt)
+            _FOUND,
+            id=doubt.id,
+            fence=doubt.fence,
+            number=doubt.lookups,
+            result=result_of(receipt),
+            receipt=text_of(receipt),
         )
     )
 
@@ -73,6 +86,7 @@ def absent(connection: Connection, doubt: Doubt, contract: Contract) -> AbsentVe
         _ABSENT,
         id=doubt.id,
         fence=doubt.fence,
+        number=doubt.lookups,
         started=doubt.started,
         lookup=contract.lookup,
         dedups=contract.dedups_by_key,
@@ -85,7 +99,10 @@ def absent(connection: Connection, doubt: Doubt, contract: Contract) -> AbsentVe
 
 def mismatch(connection: Connection, doubt: Doubt, receipt: Receipt, why: str) -> bool:
     """A receipt that proves something else: kept as evidence, a person has to look. False: the task has moved on."""
-    return bool(connection.run(_MISMATCH, id=doubt.id, fence=doubt.fence, why=why, receipt=receipt_text(receipt)))
+    shown = text_of(receipt)
+    return bool(
+        connection.run(_MISMATCH, id=doubt.id, fence=doubt.fence, number=doubt.lookups, why=why, receipt=shown)
+    )
 
 
 def unavailable(connection: Connection, doubt: Doubt, delay: float) -> bool:
@@ -118,20 +135,25 @@ class Decision:
 
 
 class Undecided(Exception):
-    """The decision was not taken: nothing was changed. `why` is no_such_task, version or state."""
+    """The decision was not taken: nothing was changed. `why` is no_such_task, version, state, or other_decision: its
+    id stands for another one.
+    """
 
-    def __init__(self, why: Literal["no_such_task", "version", "state"], state: str | None = None) -> None:
+    def __init__(
+        self, why: Literal["no_such_task", "version", "state", "other_decision"], state: str | None = None
+    ) -> None:
         super().__init__(why)
         self.why = why
         self.state = state
 
 
-def resolve(connection: Connection, decision: Decision) -> None:
+def resolve(connection: Connection, decision: Decision, repeated: bool = False) -> None:
     """Carry out a decision and write its audit row, in one transaction. May be repeated after a lost answer.
 
+    `repeated` says that this is such a repeat, and no new request for what was decided long ago: for the counters.
     Raises Undecided; the version is compared before the state, so that who comes second learns that somebody decided.
     """
-    there, decided, version, state = connection.run(
+    there, decided, version, state, kind = connection.run(
         _RESOLVE,
         decision=decision.id,
         id=decision.task,
@@ -142,25 +164,23 @@ def resolve(connection: Connection, decision: Decision) -> None:
         result=decision.result,
     )[0]
     if decided:
+        note(Resolved(decision.id, kind, State(decision.state)))
         return
     if not there:
         raise Undecided("no_such_task")
-    raise Undecided("version" if version != decision.version else "state", state)
-
-
-def receipt_text(receipt: Receipt) -> str:
-    """A receipt as JSON text. Raises NotStorable, TypeError or AttributeError for what is none or cannot be kept."""
-    return encode_result(
-        {
-            "receipt_id": receipt.receipt_id,
-            "key": receipt.key,
-            "fingerprint": receipt.fingerprint,
-            "fields": dict(receipt.fields),
-        }
+    before = connection.run(
+        _DECISION,
+        decision=decision.id,
+        id=decision.task,
+        state=decision.state,
+        evidence=decision.evidence,
+        actor=decision.actor,
+        result=decision.result,
     )
-
-
-def result_of(receipt: Receipt) -> str:
-    """What an effect task has as its result: the receipt's id and its fields."""
-    result: dict[str, JSON] = {**receipt.fields, "receipt_id": receipt.receipt_id}
-    return encode_result(result)
+    if before and before[0][0]:
+        if repeated:
+            note(Resolved(decision.id, kind, State(decision.state)))
+        return
+    if before:
+        raise Undecided("other_decision", state)
+    raise Undecided("version" if version != decision.version else "state", state)

@@ -21,6 +21,7 @@ from .read import TaskRow
 
 _SUBMIT = sql.statement("submit")
 _SUBMITTED = sql.statement("submitted")
+_BARRIER = sql.statement("barrier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,8 @@ def _look_up(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, 
     found = connection.run(_SUBMITTED, **_columns(tasks))
     there = read.tasks(connection, [id for _, id, same in found if same])
     verdicts = {task.id: _verdict(task, row, there) for task, row in zip(tasks, found, strict=True)}
+    if there:
+        connection.run(_BARRIER)
     return {id: verdict for id, verdict in verdicts.items() if verdict is not None}
 
 

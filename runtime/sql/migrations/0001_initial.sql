@@ -89,7 +89,7 @@ create table deadsure.tasks (
   constraint unknown_has_a_cause check ((state = 'unknown') = (unknown_cause is not null)),
   constraint unknown_is_whole check ((unknown_cause is null) = (unknown_since is null)
                                  and (unknown_cause is null) = (unknown_needs is null)),
-  constraint unsettled_is_not_over check (not unsettled or state not in ('failed', 'canceled'))
+  constraint unsettled_is_not_over check (not unsettled or state in ('queued', 'running', 'unknown'))
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 create unique index tasks_idempotency_key on deadsure.tasks (idempotency_key) where idempotency_key is not null;
