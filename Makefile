@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench soak lock dist clean
+.PHONY: help run test check bench soak guards lock dist release-check clean
 
 CANDIDATES = python3 python3.13 python3.12 python3.11
 NEW_ENOUGH = import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
@@ -20,7 +20,7 @@ JOBS = 4
 SOURCE = .ci/path
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1#\2/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1#\2/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t'
 
 run: $(VENV)/for-run ## Start PostgreSQL, supervisor, workers and API on this machine; Ctrl-C drains
 	@exec $(BIN)/deadsure up $(ARGS)
@@ -33,9 +33,9 @@ check: $(VENV)/for-test ## Lint, types, import direction
 	$(BIN)/mypy
 	PYTHONPATH=$(SOURCE) $(BIN)/lint-imports
 
-bench: $(VENV)/for-test ## Measure: from SIGKILL to the committed verdict, and the memory of the processes
-	PYTHONPATH=$(SOURCE):tests $(BIN)/python benchmarks/kills.py $(ARGS)
-	PYTHONPATH=$(SOURCE):tests $(BIN)/python benchmarks/http_submit.py
+bench: $(VENV)/for-test ## Measure throughput and latency beside their floors, and what counting costs
+	$(BIN)/deadsure bench $(ARGS)
+	PYTHONPATH=$(SOURCE):tests $(BIN)/python benchmarks/metrics.py
 
 soak: $(VENV)/for-test ## Run the long versions of the kills and the races
 	DEADSURE_LONG=1 $(BIN)/pytest tests/kills tests/races tests/test_timeouts_and_cancel.py tests/test_sweep.py -s $(ARGS)
@@ -43,6 +43,12 @@ soak: $(VENV)/for-test ## Run the long versions of the kills and the races
 dist: $(VENV)/for-test ## Build the wheel and the source archive into dist/
 	rm -rf build dist
 	$(BIN)/python -m build --no-isolation
+
+release-check: dist ## Install dist/ into new environments of Python 3.11, 3.12 and 3.13, and run a task in each
+	PYTHONPATH=$(SOURCE):tests $(BIN)/python -m kit.release
+
+guards: $(VENV)/for-test ## Take out every guard, one by one, and show the test that fails (ARGS=receipt for a part)
+	PYTHONPATH=$(SOURCE):tests $(BIN)/python -m guards $(ARGS)
 
 lock: $(VENV)/for-test ## Renew .ci/requirements.txt: names, versions and hashes
 	$(BIN)/python -m venv --clear $(VENV)/lock

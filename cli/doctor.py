@@ -14,7 +14,7 @@ from pathlib import Path
 from ..runtime import db, loading
 from ..runtime.db import Connection
 from ..runtime.errors import ConfigurationError, DeadsureError, StoreError
-from ..runtime.store import inspect, migrate
+from ..runtime.store import inspect, migrate, rights
 from .config import Config
 from .options import DONE, FAILED, add_app, load_config
 from .runtime_dir import check_runtime_dir
@@ -29,6 +29,9 @@ One line each, `ok` or `WRONG` with what to do; exit code 1 when something is wr
 
 #: A difference of the clocks that people may begin to notice: seconds.
 _CLOCK_TOLERANCE = 2.0
+
+_ROLES = "deploy/postgres/roles.sql"
+_NEEDS_LESS = f"it needs much less, see {_ROLES}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def _database(config: Config) -> Iterator[Finding]:
     try:
         facts = inspect.server_facts(connection)
         yield Finding("database", f"PostgreSQL {facts.version} at {settings.dsn}, a primary")
-        yield _role(facts)
+        yield _role(facts, rights.standing(connection))
         yield _schema(connection)
         yield _clock(connection)
     except StoreError as error:
@@ -99,10 +102,18 @@ def _database(config: Config) -> Iterator[Finding]:
         connection.close()
 
 
-def _role(facts: inspect.ServerFacts) -> Finding:
-    if facts.may_use_tasks is False:
-        return Finding("role", f"{facts.role} may not read and write deadsure.tasks: grant it what it needs", ok=False)
-    return Finding("role", f"{facts.role}, a superuser; it needs much less" if facts.superuser else facts.role)
+def _role(facts: inspect.ServerFacts, standing: rights.Standing | None) -> Finding:
+    """What it may and may not do. Too much is worth a word, and nothing that keeps a pool from working."""
+    if facts.superuser:
+        return Finding("role", f"{facts.role}, a superuser; {_NEEDS_LESS}")
+    if standing is None:
+        return Finding("role", facts.role)
+    if standing.missing:
+        missing = ", ".join(standing.missing)
+        return Finding("role", f"{facts.role} may not {missing}: grant it deadsure_runtime, see {_ROLES}", ok=False)
+    if standing.beyond:
+        return Finding("role", f"{facts.role}, which also may {', '.join(standing.beyond)}; {_NEEDS_LESS}")
+    return Finding("role", f"{facts.role}, which may run a pool, and cannot change a decision or remove a task")
 
 
 def _schema(connection: Connection) -> Finding:

@@ -8,25 +8,16 @@ from __future__ import annotations
 import signal
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
-
-import msgspec
 
 from ..drills import checker, kill, matrix, report
 from ..drills.kill import Site
 from ..drills.plan import CONFIRMS, PROVIDERS, Plan
-from ..runtime import db
-from ..runtime.errors import ConfigurationError, DeadsureError
+from ..runtime.errors import ConfigurationError
 from ..runtime.points import POINTS
-from ..runtime.store import migrate
-from .config import KEYS, Config, environment
-from .embedded import NAME, EmbeddedError, EmbeddedPostgres, default_data_dir
-from .migrate import patient
 from .options import DONE, FAILED, load_config, say
+from .staging import database, migrated, variables
 from .wiring import database_settings
 
 EXAMPLES = """\
@@ -37,10 +28,6 @@ EXAMPLES = """\
 
 `kill` prints one JSON line and exits with 0 when it is what the provider's contract promises, else with 1.
 """
-
-
-class NoDatabase(DeadsureError):
-    """There is no database for the drill; nothing was started."""
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -68,9 +55,9 @@ def run(arguments: Namespace) -> int:
     if not config.drills.enabled:
         raise ConfigurationError("drills are switched off here ([drills] enabled = false); nothing was started")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it cleans up as after Ctrl-C
-    with _database(config, arguments.data) as settled:
-        _migrate(settled)
-        site = Site(database_settings(settled), _variables(settled, arguments), say, arguments.keep)
+    with database(config, arguments.data) as settled:
+        migrated(settled)
+        site = Site(database_settings(settled), variables(settled, arguments), say, arguments.keep)
         code: int = arguments.drill(site, arguments)
         return code
 
@@ -96,56 +83,3 @@ def _matrix(site: Site, arguments: Namespace) -> int:
         counted[str(verdict.value)] += 1
     print(f"{len(plans)} kills: {counted['True']} ok, {counted['False']} wrong, {counted['unknown']} unknown")
     return DONE if counted["True"] == len(plans) else FAILED
-
-
-@contextmanager
-def _database(config: Config, data: Path | None) -> Iterator[Config]:
-    """The configuration with a database in it: the configured one, an embedded one that runs, or one started here."""
-    if config.database.dsn is not None:
-        yield config
-        return
-    folder = (data or default_data_dir(environment())).absolute()
-    if (dsn := _running(folder)) is not None:
-        say(f"using the PostgreSQL that runs in {folder}")
-        yield _on(config, dsn)
-        return
-    postgres = EmbeddedPostgres(folder)
-    say(f"starting PostgreSQL in {folder}")
-    try:
-        postgres.start()
-    except EmbeddedError as error:
-        raise NoDatabase(str(error)) from None
-    try:
-        yield _on(config, postgres.dsn())
-    finally:
-        postgres.stop()
-
-
-def _running(folder: Path) -> str | None:
-    """The DSN of the server that `deadsure up` runs in this folder. A server's working directory is its cluster."""
-    cluster = folder / "pg"
-    with suppress(OSError, ValueError, IndexError):
-        pid, _, _, port, socket, *_ = (cluster / "postmaster.pid").read_text().splitlines()
-        if Path(f"/proc/{int(pid)}/cwd").resolve(strict=True) == cluster.resolve():
-            return f"postgresql://{NAME}@:{int(port)}/{NAME}?host={quote(socket.strip())}"
-    return None
-
-
-def _on(config: Config, dsn: str) -> Config:
-    return msgspec.structs.replace(config, database=msgspec.structs.replace(config.database, dsn=dsn))
-
-
-def _migrate(config: Config) -> None:
-    connection = db.connect(patient(database_settings(config)), "deadsure drill")
-    try:
-        migrate.migrate(connection)
-    finally:
-        connection.close()
-
-
-def _variables(config: Config, arguments: Namespace) -> dict[str, str]:
-    """The environment for the drill's `deadsure serve`: ours, and the database."""
-    variables = {**environment(), KEYS["database.dsn"].variable: str(config.database.dsn)}
-    if arguments.config is not None:
-        variables["DEADSURE_CONFIG"] = str(Path(arguments.config).absolute())
-    return variables

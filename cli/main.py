@@ -28,7 +28,9 @@ COMMANDS = {
     "cancel": "cancel a task, or ask a running one to stop",
     "reconcile": "have an unknown task looked up at its provider now",
     "resolve": "decide about an unknown task, with evidence",
+    "prune": "remove tasks that finished long ago, with all their parts",
     "drill": "kill for real, and read afterwards whether every promise was kept",
+    "bench": "measure throughput and latency, each beside its floor",
     "doctor": "check configuration, database and runtime directory, and say what to do",
 }
 

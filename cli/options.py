@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 
 from . import config
 from .config import Config
@@ -32,9 +33,15 @@ def load_config(arguments: Namespace, *, warn: bool = True) -> Config:
     Raises ConfigurationError or OptionError.
     """
     found = config.load(arguments.config, options_of(arguments))
-    for warning in config.unknown_variables() if warn else ():
-        say(f"warning: {warning}")
+    if warn:
+        warn_of_variables()
     return found
+
+
+def warn_of_variables() -> None:
+    """One line for each variable with our prefix that means nothing."""
+    for warning in config.unknown_variables():
+        say(f"warning: {warning}")
 
 
 def options_of(arguments: Namespace) -> dict[str, str | None]:
@@ -45,4 +52,17 @@ def options_of(arguments: Namespace) -> dict[str, str | None]:
 
 def say(text: str) -> None:
     """One line for people, on stderr."""
+    _speak(text)
+
+
+def speak_through(write: Callable[[str], None]) -> None:
+    """Let everything that `say` says go through the log instead."""
+    global _speak
+    _speak = write
+
+
+def _print(text: str) -> None:
     print(f"deadsure: {text}", file=sys.stderr, flush=True)
+
+
+_speak: Callable[[str], None] = _print

@@ -1,0 +1,77 @@
+"""A database for drills and measurements: the configured (staging) one, or an embedded one."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from ..runtime import db
+from ..runtime.errors import DeadsureError
+from ..runtime.store import migrate
+from .config import KEYS, Config, environment
+from .embedded import NAME, EmbeddedError, EmbeddedPostgres, default_data_dir
+from .migrate import patient
+from .options import say
+from .wiring import database_settings
+
+
+class NoDatabase(DeadsureError):
+    """There is no database for this; nothing was started."""
+
+
+@contextmanager
+def database(config: Config, data: Path | None) -> Iterator[Config]:
+    """The configuration with a database in it: the configured one, an embedded one that runs, or one started here."""
+    if config.database.dsn is not None:
+        yield config
+        return
+    folder = (data or default_data_dir(environment())).absolute()
+    if (dsn := _running(folder)) is not None:
+        say(f"using the PostgreSQL that runs in {folder}")
+        yield _on(config, dsn)
+        return
+    postgres = EmbeddedPostgres(folder)
+    say(f"starting PostgreSQL in {folder}")
+    try:
+        postgres.start()
+    except EmbeddedError as error:
+        raise NoDatabase(str(error)) from None
+    try:
+        yield _on(config, postgres.dsn())
+    finally:
+        postgres.stop()
+
+
+def _running(folder: Path) -> str | None:
+    """The DSN of the server that `deadsure up` runs in this folder. A server's working directory is its cluster."""
+    cluster = folder / "pg"
+    with suppress(OSError, ValueError, IndexError):
+        pid, _, _, port, socket, *_ = (cluster / "postmaster.pid").read_text().splitlines()
+        if Path(f"/proc/{int(pid)}/cwd").resolve(strict=True) == cluster.resolve():
+            return f"postgresql://{NAME}@:{int(port)}/{NAME}?host={quote(socket.strip())}"
+    return None
+
+
+def _on(config: Config, dsn: str) -> Config:
+    return msgspec.structs.replace(config, database=msgspec.structs.replace(config.database, dsn=dsn))
+
+
+def migrated(config: Config) -> None:
+    connection = db.connect(patient(database_settings(config)), "deadsure drill")
+    try:
+        migrate.migrate(connection)
+    finally:
+        connection.close()
+
+
+def variables(config: Config, arguments: Namespace) -> dict[str, str]:
+    """The environment for the drill's `deadsure serve`: ours, and the database."""
+    variables = {**environment(), KEYS["database.dsn"].variable: str(config.database.dsn)}
+    if arguments.config is not None:
+        variables["DEADSURE_CONFIG"] = str(Path(arguments.config).absolute())
+    return variables
