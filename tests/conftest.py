@@ -23,7 +23,7 @@ from kit.store import Store
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedPostgres]:
     """A running PostgreSQL."""
-    with postgres.running_server() as running:
+    with postgres.session_server() as running:
         yield running
 
 

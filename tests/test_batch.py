@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from uuid import UUID
 
 import pytest
 from deadsure.runtime.errors import StatementRefused
-from deadsure.runtime.model import Claimed, ExitProof, Kind, Outcome, Refusal, Slot, Wanted
+from deadsure.runtime.model import Claimed, ExitProof, Kind, Outcome, Refusal, Wanted
 from deadsure.runtime.states import OnDeath, State
 from deadsure.runtime.store import batch, cancel, hot, pool, recover
 from deadsure.runtime.store.batch import Done, ManyStep
 from kit.store import KINDS, WANTED, Store, WorkerRow
+from kit.wait import wait_until
 
 DONE = Outcome("succeeded", result="1")
 NOWHERE = hot.NOWHERE
@@ -69,7 +71,7 @@ def test_each_task_gets_its_own_outcome(store: Store) -> None:
     worker = Batcher(store)
     outcomes = [
         Outcome("succeeded", result='{"a": [1, "x\\"y"]}'),
-        Outcome("failed", reason='it {said} "no", NULL'),
+        Outcome("failed", result="7", reason='it {said} "no", NULL'),
         DONE,
     ]
     step = worker.step([Done(task, how) for task, how in zip(worker.claim(), outcomes, strict=True)])
@@ -225,12 +227,12 @@ def test_a_lost_answer_is_settled_by_what_the_slot_names(store: Store) -> None:
     lost = batch.finish_and_claim_many(
         worker.row.connection, before, [Done(task, DONE) for task in held], [], WANTED, 50
     )
-    found = hot.settle(store.connect(), before, held, worker.row.connection.backend)
+    found = hot.settle(store.connect(), before, held, [], worker.row.connection.backend)
     assert found.happened
     assert found.claimed == lost.claimed
     assert [task.id for task in found.claimed] == tasks[2:]
     assert found.slot is not None
-    again = hot.settle(store.connect(), found.slot, found.claimed, None)
+    again = hot.settle(store.connect(), found.slot, found.claimed, [], None)
     assert (again.happened, again.claimed) == (False, ())
 
 
@@ -241,9 +243,21 @@ def test_a_lost_release_is_settled_in_the_same_way(store: Store) -> None:
     held = worker.claim()
     before = worker.row.slot
     worker.step([Done(held[0], DONE), Done(held[2])], kept=[held[1]], wanted=NOWHERE)
-    found = hot.settle(store.connect(), before, held, None)
+    done, running, back = held
+    found = hot.settle(store.connect(), before, [done, back], [running], None)
     assert (found.happened, found.claimed) == (True, ())
-    assert isinstance(found.slot, Slot)
+    assert found.slot is not None
+
+
+def test_what_a_refused_finish_left_in_the_slot_does_not_pass_for_a_claim(store: Store) -> None:
+    for _ in range(2):
+        store.submit("harmless")
+    worker = Batcher(store)
+    lost, kept = worker.claim()
+    store.query("update deadsure.tasks set fence = fence + 7 where id = :id", id=lost.id)
+    assert worker.step([Done(lost, DONE)], kept=[kept], wanted=NOWHERE).finished == (None,)
+    found = hot.settle(store.connect(), worker.row.slot, [kept], [], None)
+    assert (found.happened, found.claimed) == (False, ())
 
 
 def test_a_stale_row_in_a_batch_is_dropped(store: Store) -> None:
@@ -251,3 +265,40 @@ def test_a_stale_row_in_a_batch_is_dropped(store: Store) -> None:
     store.query("update deadsure.tasks set state = 'canceled', finished_at = now() where id = :id", id=tasks[1])
     assert [task.id for task in Batcher(store).claim()] == [tasks[0], tasks[2]]
     assert ready(store) == []
+
+
+def test_what_was_finished_is_not_finished_again(store: Store) -> None:
+    task = store.submit("harmless")
+    worker = Batcher(store)
+    done = [Done(claimed, DONE) for claimed in worker.claim()]
+    assert worker.step(done, wanted=NOWHERE).finished == (State.SUCCEEDED,)
+    before = store.row(task)
+    assert worker.step(done, wanted=NOWHERE).finished == (None,)
+    assert store.row(task) == before
+
+
+def test_a_refused_finish_leaves_the_slot_as_it_is(store: Store) -> None:
+    store.submit("harmless")
+    worker = Batcher(store)
+    (task,) = worker.claim()
+    store.query("update deadsure.tasks set fence = fence + 1")
+    before = store.query("select * from deadsure.slots")
+    assert worker.step([Done(task, DONE)]).finished == (None,)
+    assert store.query("select * from deadsure.slots") == before
+
+
+def test_of_two_copies_of_one_statement_at_once_one_does_nothing(store: Store) -> None:
+    tasks = [store.submit("harmless") for _ in range(4)]
+    worker, copy = Batcher(store), store.connect("copy")
+    slot = worker.row.slot
+    late: list[ManyStep] = []
+    with worker.row.connection.transaction():
+        first = worker.claim(size=2)
+        sending = threading.Thread(
+            target=lambda: late.append(batch.finish_and_claim_many(copy, slot, [], [], WANTED, 2))
+        )
+        sending.start()
+        wait_until(lambda: store.waits_for_a_lock("copy"), "the copy waits for the slot")
+    sending.join(10)
+    assert [(step.refused, step.claimed) for step in late] == [(Refusal.SLOT_ENDED, ())]
+    assert named(store, worker) == {task.id for task in first} == set(tasks[:2])

@@ -7,10 +7,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
-from deadsure.supervisor.output import Output, Relay
+from deadsure.supervisor.output import Output
 from kit.pool import SOURCE
 
 FORKING = "from deadsure.supervisor.child import fork\nfrom deadsure.supervisor import kernel, descendants\n"
@@ -168,17 +167,5 @@ def _available(fd: int) -> bytes:
         pass
     return found
 
-
-def test_a_childs_lines_are_marked_with_where_they_came_from(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    relay = Relay(read, "worker 3", Output())
-    os.write(write, b"first\nsecond, not yet")
-    assert relay.drain()
-    os.write(write, b" whole\n\xff\n")
-    os.close(write)
-    assert not relay.drain()
-    said = capfd.readouterr().err.splitlines()
-    assert said == ["worker 3 | first", "worker 3 | second, not yet whole", "worker 3 | \\xff"]
 
 

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from deadsure.runtime import sql
 from deadsure.runtime.errors import StatementRefused
-from deadsure.runtime.model import Claimed, ExitProof, Outcome, Refusal, Wanted
+from deadsure.runtime.model import Claimed, ExitProof, Outcome, Refusal, Step, Wanted
 from deadsure.runtime.states import State
-from deadsure.runtime.store import cancel, hot, recover
+from deadsure.runtime.store import cancel, hot, pool, recover
 from kit.store import KINDS, WANTED, Store, WorkerRow
+from kit.wait import wait_until
 
 DONE = Outcome("succeeded", result='{"words": 2, "bytes": 9, "runes": 9}')
 
@@ -245,3 +246,47 @@ def test_canceled_without_a_request_is_a_failure(store: Store) -> None:
     assert claimed is not None
     worker.finish(claimed, Outcome("canceled"))
     assert store.row(task)["failure_reason"] == "raised Canceled, but no cancel was requested"
+
+
+def test_a_refused_finish_leaves_the_slot_as_it_is(store: Store) -> None:
+    task, worker = store.submit(), store.worker()
+    claimed = worker.claim()
+    assert claimed is not None
+    store.query("update deadsure.tasks set fence = fence + 1 where id = :id", id=task)
+    before = store.query("select * from deadsure.slots")
+    assert hot.finish_and_claim(worker.connection, worker.slot, claimed, DONE, WANTED).refused is Refusal.NOT_YOURS
+    assert store.query("select * from deadsure.slots") == before
+
+
+def test_of_two_copies_of_one_statement_at_once_one_does_nothing(store: Store) -> None:
+    store.submit(), store.submit()
+    worker, copy = store.worker(), store.connect("copy")
+    late: list[Step] = []
+    with worker.connection.transaction():
+        first = hot.claim(worker.connection, worker.slot, WANTED)
+        sending = threading.Thread(target=lambda: late.append(hot.claim(copy, worker.slot, WANTED)))
+        sending.start()
+        wait_until(lambda: store.waits_for_a_lock("copy"), "the copy waits for the slot")
+    sending.join(10)
+    assert first.claimed is not None
+    assert [(step.refused, step.claimed) for step in late] == [(Refusal.SLOT_ENDED, None)]
+    assert _held(store, worker.slot.id) == ([first.claimed.id], [1])
+
+
+def test_a_claim_passes_over_a_row_that_somebody_holds(store: Store) -> None:
+    first, second = store.submit(), store.submit()
+    worker, holder = store.worker(), store.connect()
+    worker.connection.script("set lock_timeout = '300ms'")
+    with holder.transaction():
+        holder._driver.run("select 1 from deadsure.ready where id = :id for update", id=first)
+        claimed = worker.claim()
+    assert claimed is not None
+    assert claimed.id == second
+
+
+def test_a_scheduled_row_whose_task_is_no_longer_queued_just_leaves(store: Store) -> None:
+    task = store.submit()
+    cancel.cancel(store.connection, task, "test")
+    store.query("insert into deadsure.scheduled values (clock_timestamp(), :id)", id=task)
+    assert pool.promote(store.connection) == 0
+    assert store.query("select id from deadsure.ready union all select id from deadsure.scheduled") == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deadsure.drills.ledger_process import LedgerProcess
-from deadsure.httpapi import listing, preconditions, problems, tokens, wire
+from deadsure.httpapi import connection, guard, listing, preconditions, problems, tokens, wire
 from deadsure.httpapi.app import OPERATIONS
 from deadsure.httpapi.resource import Operation
 from deadsure.httpapi.settings import ApiSettings
@@ -166,6 +166,9 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert said["body"] == "1 MiB (`[http] max_body`), and 10 s to arrive"
     assert said["a result"].startswith("1 MiB")
     assert said["nesting of a payload"] == str(payload.MAX_DEPTH)
+    head = f"{guard.LARGEST_HEAD >> 10} KiB, {guard.MOST_HEADERS} headers, and 10 s to arrive"
+    assert said["target and headers"] == head
+    assert said["an answer of which nothing is taken"].startswith(f"{connection.PATIENCE:g} s")
     assert said["waiting requests"] == f"{settings.max_waiters} per api process"
     assert said["a page of a list"].startswith(f"{listing.MAX_LIMIT} tasks")
     assert f"at most {preconditions.LONGEST_WAIT}" in PAGE.section("Waiting")

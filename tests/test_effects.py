@@ -64,6 +64,7 @@ def test_without_a_contract_only_a_person_can_say(store: Store, performed: bool)
     assert bank.done == int(performed)
     assert bank.reconcile() == "nothing due"
     assert reconcile.ask_now(store.connection, task) == ("unknown", False)
+    assert bank.reconcile() == "nothing due"
     assert store.worker().claim(Wanted.from_queues(("default",), bank.app.kinds)) is None
 
 
@@ -81,7 +82,7 @@ def test_the_budget_is_spent_by_claims_alone_and_then_a_decision_is_needed(store
 
 def test_every_attempt_sends_the_same_bytes_under_the_same_key(store: Store) -> None:
     bank = new_bank(store)
-    bank.submit()
+    task = bank.submit()
     bank.ledger.lose_answers = True
     assert bank.run() == "unknown"
     bank.ledger.forget()
@@ -93,10 +94,9 @@ def test_every_attempt_sends_the_same_bytes_under_the_same_key(store: Store) -> 
     assert bank.reconcile() == "queued"
     bank.ledger.lose_answers = False
     assert bank.run() == "succeeded"
-    ((key, requests),) = bank.ledger.requests.items()
-    assert key.startswith("deadsure-")
-    assert len(requests) == 2
-    assert len(set(requests)) == 1
+    assert list(bank.ledger.requests) == [f"deadsure-{task}"]
+    first, second = bank.ledger.requests[f"deadsure-{task}"]
+    assert first == second
 
 
 def test_an_ambiguous_answer_is_unknown_and_the_lookup_finds_it(store: Store) -> None:
@@ -225,6 +225,7 @@ def test_what_was_surely_not_sent_is_tried_again_until_the_budget_is_spent(store
     row = bank.row(task)
     assert row["run_at"] > row["created_at"]
     assert (row["attempts"], row["unsettled"]) == (1, False)
+    assert store.query("select id, run_at from deadsure.scheduled") == [{"id": task, "run_at": row["run_at"]}]
     store.query("update deadsure.scheduled set run_at = clock_timestamp()")
     store.query("update deadsure.tasks set run_at = (select run_at from deadsure.scheduled)")
     assert pool.promote(store.connection) == 1
@@ -252,7 +253,7 @@ def test_what_settled_only_during_the_lookup_does_not_count(store: Store) -> Non
     worker = store.worker()
     doubt = reconcile.claim_lookup(worker.connection, worker.slot.id, ["transfer"], 30)
     assert doubt is not None
-    store.query("update deadsure.tasks set sender_gone_at = clock_timestamp() - interval '59.99 seconds'")
+    store.query("update deadsure.tasks set sender_gone_at = clock_timestamp() - interval '60 seconds'")
     assert reconciling.settle(worker.connection, bank.app, doubt, None) == "later"
 
 
@@ -424,6 +425,18 @@ def test_of_two_people_who_decide_at_once_one_learns_that_the_other_was_first(st
     assert bank.row(task)["state"] == "succeeded"
 
 
+def test_a_decision_about_a_task_that_has_changed_is_not_taken(store: Store) -> None:
+    bank = new_bank(store, None)
+    task = bank.submit()
+    bank.die(performed=True)
+    decision = _decide(store, task)
+    cancel.cancel(store.connection, task, "somebody else")
+    with pytest.raises(Undecided) as refused:
+        reconcile.resolve(store.connection, decision)
+    assert (refused.value.why, refused.value.state) == ("version", "unknown")
+    assert bank.row(task)["state"] == "unknown"
+
+
 def test_only_an_unknown_task_can_be_decided(store: Store) -> None:
     bank = new_bank(store)
     task = bank.submit()
@@ -439,7 +452,7 @@ def test_only_an_unknown_task_can_be_decided(store: Store) -> None:
     assert bank.row(task)["state"] == "unknown"
 
 
-@pytest.mark.parametrize("nonsense", ["done", True, 5, {"receipt_id": "r"}, Receipt("r", "k", "f", {"a": "\0"})])
+@pytest.mark.parametrize("nonsense", ["done", True, 5, {"receipt_id": "r"}, Receipt("\0", "k", "f", {})])
 def test_a_lookup_that_answers_with_no_receipt_is_no_answer(store: Store, nonsense: Any) -> None:
     class Babbling(Ledger):
         def lookup(self, call: Call) -> Receipt | None:

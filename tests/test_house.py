@@ -17,6 +17,7 @@ from pathlib import Path
 import deadsure
 import pytest
 from deadsure.runtime import model, sql
+from kit import smoke
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -158,10 +159,14 @@ def test_the_source_archive_holds_no_old_build(built: Path) -> None:
         names = archive.getnames()
     assert any(name.endswith("runtime/states.py") for name in names)
     assert [name for name in names if "/build" in name or "stale" in name or "/.ci" in name] == []
+    beside = {"CHANGELOG.md", "docs/operations.md", "deploy/postgres/roles.sql"}
+    assert {name.partition("/")[2] for name in names} >= beside
 
 
-def test_the_wheel_installs_and_works_without_the_checkout(built: Path, tmp_path: Path) -> None:
-    clean = tmp_path / "clean"
+@pytest.fixture(scope="module")
+def clean(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment in which the wheel is installed."""
+    clean = tmp_path_factory.mktemp("environment") / "clean"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", clean], check=True, env=_clean())
     python = clean / "bin" / "python"
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
@@ -169,12 +174,31 @@ def test_the_wheel_installs_and_works_without_the_checkout(built: Path, tmp_path
     site = Path(_said(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
     # What it depends on comes from where these tests run. Lines of a .pth file are only searched after `site` itself.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return clean
 
+
+def test_the_wheel_installs_and_works_without_the_checkout(clean: Path) -> None:
+    python = clean / "bin" / "python"
     assert _said(clean / "bin" / "deadsure", "--version") == f"deadsure {deadsure.__version__}"
     assert _said(python, "-m", "deadsure", "--version") == f"deadsure {deadsure.__version__}"
     assert Path(_said(python, "-c", "from deadsure.runtime import model; print(model.__file__)")).is_relative_to(clean)
     printed = _said(python, "-m", "deadsure", "migrate", "--sql")
     assert all(migration.text.strip() in printed for migration in sql.migrations())
+
+
+def test_what_the_wheel_installs_runs_a_task(clean: Path) -> None:
+    assert smoke.run_a_task(clean / "bin" / "deadsure") == smoke.RESULT
+
+
+def test_the_version_stands_in_one_place(built: Path) -> None:
+    """The code says it, the package's metadata are made from that, and the CHANGELOG goes on from there."""
+    assert "version" not in PROJECT["project"]
+    assert [file.name.split("-")[1] for file in built.glob("*.whl")] == [deadsure.__version__]
+    assert (built / f"deadsure-{deadsure.__version__}.tar.gz").exists()
+    headings = re.findall(r"^## \[(.+?)\]( - \d{4}-\d\d-\d\d)?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0][0] in ("Unreleased", deadsure.__version__)
+    assert all(date for _, date in headings[1:]), "a released version has its date"
+    assert all(Version(name) <= Version(deadsure.__version__) for name, _ in headings if name != "Unreleased")
 
 
 def _said(program: Path, *arguments: str) -> str:

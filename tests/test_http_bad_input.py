@@ -214,6 +214,101 @@ def test_two_lengths_are_refused_and_the_connection_closed(api: Api, store: Stor
 
 
 @pytest.mark.parametrize(
+    ("number", "status"),
+    [(3, 202), (7.0, 202), (-0.0, 202), (2**31 - 1, 202), (-(2**31), 202), (3.5, 422), (1e300, 422)],
+)
+def test_a_whole_number_is_one_however_it_is_spelt(api: Api, number: float, status: int) -> None:
+    answer = api.ask("POST", "/tasks", {"kind": "plain", "payload": {}, "priority": number})
+    assert answer.status == status
+    assert status != 202 or (answer.body["priority"], type(answer.body["priority"])) == (number, int)
+
+
+# --- what is no request, or none of HTTP/1.1
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /livez HTTP/1.1\r\n\r\n",
+        b"GET /livez\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX : y\r\n\r\n",
+        b"POST /tasks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        b"GET /livez HTTP/2.0\r\nHost: localhost\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",
+        b"\x16\x03\x01\x02\x00\r\n\r\n",
+    ],
+    ids=["no host", "no version", "no length", "no header", "no coding", "HTTP/2", "the preface of HTTP/2", "TLS"],
+)
+def test_what_is_not_http_1_is_refused_with_a_problem_and_the_connection_closed(api: Api, sent: bytes) -> None:
+    with api.connect() as connection:
+        connection.sendall(sent)
+        answer = read_from(connection)
+        assert (answer.status, answer.body["type"]) == (400, "urn:deadsure:problem:malformed-request")
+        assert until_closed(connection)
+
+
+@pytest.mark.parametrize("to", ["h2c", "websocket", "TLS/1.2"])
+def test_an_upgrade_is_not_followed_and_the_request_answered(api: Api, to: str) -> None:
+    told = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": to, "HTTP2-Settings": "AAMAAABkAAQAAP__"}
+    told |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    answer = api.ask("GET", "/livez", headers=told)
+    assert (answer.status, answer.body) == (200, {"status": "live"})
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "status"),
+    [(1, 16_000, 200), (1, 16_400, 431), (1, 300_000, 431), (90, 9, 200), (101, 9, 431), (9_000, 9, 431)],
+)
+def test_headers_are_limited_in_number_and_size(api: Api, number: int, size: int, status: int) -> None:
+    with api.connect() as connection:
+        connection.sendall(head("GET", "/livez", *["X: " + "a" * size] * number))
+        answer = read_from(connection)
+        assert answer.status == status
+        assert status == 200 or answer.body["type"] == "urn:deadsure:problem:headers-too-large"
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://localhost/livez", 200),
+        ("HTTP://127.0.0.1:1/tasks?limit=1", 200),
+        ("http://localhost", 404),
+        ("http://evil.example/livez", 403),
+        ("http://[/livez", 403),
+        ("*", 404),
+        ("localhost:443", 404),
+    ],
+)
+def test_of_a_target_that_is_a_url_the_authority_counts(api: Api, target: str, status: int) -> None:
+    with api.connect() as connection:
+        connection.sendall(head("GET", target))
+        assert read_from(connection).status == status
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://]:1", "//[::1", "\xff"])
+def test_an_origin_that_is_no_url_is_another_site(api: Api, origin: str) -> None:
+    assert api.ask("GET", "/livez", headers={"Origin": origin}).status == 403
+
+
+@pytest.mark.parametrize(
+    ("tag", "status"),
+    [("5", 400), ('"', 400), ("", 400), ("*", 412), ('"5"', 412), ('W/"1"', 412), ('"1", "2"', 412), ('"x"', 412)],
+)
+def test_if_match_is_a_tag_and_must_be_the_present_one(api: Api, store: Store, tag: str, status: int) -> None:
+    path = f"/tasks/{api.submit()['id']}/resolution"
+    answer = api.ask("POST", path, {"state": "failed", "evidence": "e"}, {"If-Match": tag})
+    assert answer.status == status
+    assert not store.query("select 1 as one from deadsure.decisions")
+
+
+@pytest.mark.parametrize("evidence", ["", " ", "\t\n", "\u00a0", "\x1f"])
+def test_evidence_must_say_something(api: Api, evidence: str) -> None:
+    path = f"/tasks/{api.submit()['id']}/resolution"
+    assert api.ask("POST", path, {"state": "failed", "evidence": evidence}, {"If-Match": '"1"'}).status == 422
+
+
+@pytest.mark.parametrize(
     "path",
     ["/tasks/not-an-id", "/tasks/%2e%2e", "/tasks/" + "a" * 10_000, "/tasks/{01a22c1b-4037-754f-97f2-a463dd9dbbc7}"],
     ids=len,

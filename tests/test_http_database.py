@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db
 from deadsure.runtime.dsn import Host
 from kit.api import Api
+from kit.fault_proxy import FaultProxy
+from kit.fault_rules import Fault
 from kit.pool import Answer
 from kit.postgres import free_port
 from kit.store import Store
-from kit.swallow import Swallow
 from kit.wait import wait_until
 
 MISSING = "01a22c1b-4037-754f-97f2-a463dd9dbbc7"
@@ -42,8 +42,8 @@ def unavailable(answer: Answer) -> bool:
 
 
 @pytest.fixture
-def proxy(server: EmbeddedPostgres) -> Iterator[Swallow]:
-    made = Swallow(server.port or 5432)
+def proxy(store: Store) -> Iterator[FaultProxy]:
+    made = FaultProxy(store.settings.dsn.hosts[0])
     yield made
     made.close()
 
@@ -86,63 +86,65 @@ def test_a_database_that_comes_back_is_used_again(new_api: Callable[..., Api], s
     api = new_api(through(store.settings, port))
     assert unavailable(api.ask("POST", "/tasks", TASK))
     host = store.settings.dsn.hosts[0]
-    forward = Swallow(host.port)
+    forward = FaultProxy(host)
     api_again = new_api(through(store.settings, forward.port))
     assert api_again.submit()["state"] == "queued"
     forward.close()
 
 
 def test_a_submit_whose_answer_was_lost_is_stored_once(
-    new_api: Callable[..., Api], store: Store, proxy: Swallow
+    new_api: Callable[..., Api], store: Store, proxy: FaultProxy
 ) -> None:
     api = new_api(through(store.settings, proxy.port))
     api.submit("plain", "first")
-    proxy.lose_answer_to(b"marked", times=1)
+    proxy.add("submit", Fault.ANSWER_LOST, holding=b"marked", times=1)
     task = api.submit("plain", "marked")
-    assert proxy.swallowed.acquire(timeout=5)
+    proxy.wait("answer lost")
     assert task["payload"] == "marked"
     assert len(store.query("select id from deadsure.tasks where payload = '\"marked\"'")) == 1
 
 
 def test_a_keyed_submit_whose_answer_was_lost_is_no_replay(
-    new_api: Callable[..., Api], store: Store, proxy: Swallow
+    new_api: Callable[..., Api], store: Store, proxy: FaultProxy
 ) -> None:
     api = new_api(through(store.settings, proxy.port))
-    proxy.lose_answer_to(b"marked", times=1)
+    proxy.add("submit", Fault.ANSWER_LOST, holding=b"marked", times=1)
     answer = api.ask("POST", "/tasks", {"kind": "plain", "payload": "marked"}, {"Idempotency-Key": "k"})
-    assert proxy.swallowed.acquire(timeout=5)
+    proxy.wait("answer lost")
     assert (answer.status, answer.headers["Idempotency-Replayed"]) == (202, None)
 
 
-def test_a_submit_that_stays_in_doubt_names_its_task(new_api: Callable[..., Api], store: Store, proxy: Swallow) -> None:
+def test_a_submit_that_stays_in_doubt_names_its_task(
+    new_api: Callable[..., Api], store: Store, proxy: FaultProxy
+) -> None:
     api = new_api(through(store.settings, proxy.port))
-    proxy.lose_answer_to(b"marked", times=1_000_000)
+    proxy.add("submit", Fault.ANSWER_LOST, holding=b"marked")
     answer = api.ask("POST", "/tasks", {"kind": "plain", "payload": "marked"})
     assert unavailable(answer)
     assert answer.body["type"] == "urn:deadsure:problem:outcome-in-doubt"
-    proxy.lose_answer_to(b"", times=0)
+    proxy.no_more_faults()
     assert api.ask("GET", f"/tasks/{answer.body['task_id']}").body["payload"] == "marked"
 
 
 def test_a_batch_whose_commit_was_lost_is_stored_once(
-    new_api: Callable[..., Api], store: Store, proxy: Swallow
+    new_api: Callable[..., Api], store: Store, proxy: FaultProxy
 ) -> None:
     api = new_api(through(store.settings, proxy.port))
-    proxy.lose_answer_to(b"Q\x00\x00\x00\x0bcommit", times=1)
+    proxy.add("commit", Fault.ANSWER_LOST, times=1)
     answer = api.ask("POST", "/tasks/batch", {"tasks": [TASK, TASK]})
-    assert proxy.swallowed.acquire(timeout=5)
+    proxy.wait("answer lost")
     assert answer.status == 202
     assert len(store.query("select id from deadsure.tasks")) == 2
 
 
 def test_a_cancel_whose_answer_was_lost_is_carried_out(
-    new_api: Callable[..., Api], store: Store, proxy: Swallow
+    new_api: Callable[..., Api], store: Store, proxy: FaultProxy
 ) -> None:
     api = new_api(through(store.settings, proxy.port))
     task = api.submit()
-    proxy.lose_answer_to(b"loopback", times=1)
+    proxy.add("cancel", Fault.ANSWER_LOST, times=1)
     answer = api.ask("POST", f"/tasks/{task['id']}/cancel")
-    assert proxy.swallowed.acquire(timeout=5)
+    proxy.wait("answer lost")
     assert (answer.status, answer.body["state"]) == (202, "canceled")
 
 

@@ -27,7 +27,9 @@ def test_the_recovery_and_the_lease_count(api: Api) -> None:
     api.header(recovered=False)
     assert "the recovery of the previous pool is not committed" in api.ask("GET", "/readyz").body["missing"]
     api.header(trusted=False)
-    assert "the lease is not valid" in api.ask("GET", "/readyz").body["missing"]
+    ready = api.ask("GET", "/readyz")
+    assert ready.status == 503
+    assert "the lease is not valid" in ready.body["missing"]
     assert api.ask("GET", "/livez").status == 200
 
 

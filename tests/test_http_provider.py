@@ -419,8 +419,7 @@ def test_the_timeout_is_for_the_whole_call(serve: Callable[..., Peer], script: S
 
 def test_a_server_that_does_not_read_costs_no_more_than_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        big = Intent(text="x" * 30_000_000)
-        sent = Call("1", "pay", 1, 1, KEY, big, big.fingerprint, big.canonical, datetime.now(UTC), 0.4)
+        sent = Call("1", "pay", 1, 1, KEY, INTENT, INTENT.fingerprint, b"x" * 30_000_000, datetime.now(UTC), 0.4)
         began = time.monotonic()
         with pytest.raises(Ambiguous):
             provider(listener.getsockname()[1]).perform(sent)

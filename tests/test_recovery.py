@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -58,8 +59,9 @@ def test_an_unknown_task_carries_its_evidence(store: Store) -> None:
 
 def test_a_repeated_recovery_settles_and_tells_nothing_twice(store: Store) -> None:
     worker, claimed = _held(store, "harmless")
-    assert len(recover.recover_worker(store.connection, worker.slot.id, KILLED)) == 1
-    assert recover.recover_worker(store.connection, worker.slot.id, KILLED) == []
+    first = recover.recover_worker(store.connection, worker.slot.id, KILLED)
+    assert [task.id for task in first] == [claimed.id]
+    assert recover.recover_worker(store.connection, worker.slot.id, KILLED) == first
     assert store.row(claimed.id)["fence"] == claimed.fence + 1
     assert len(store.query("select 1 as one from deadsure.events")) == 1
     assert len(store.query("select 1 as one from deadsure.ready")) == 1
@@ -141,3 +143,31 @@ def test_connecting_alone_recovers_nothing(store: Store, database: db.Settings) 
     _, claimed = _held(store, "failing")
     db.connect(database, "passer-by").close()
     assert store.row(claimed.id)["state"] == "running"
+
+
+@pytest.mark.parametrize("differs", ["pool", "id", "device", "inode", "boot_id"])
+def test_a_lock_that_differs_in_anything_proves_nothing(store: Store, differs: str) -> None:
+    worker, claimed = _held(store, "failing")
+    another = {"pool": {}, "id": {"id": uuid4()}, "boot_id": {"boot_id": "another"}}.get(differs, {differs: 99})
+    pool = "another" if differs == "pool" else "default"
+    assert recover.recover_pool(store.connection, pool, uuid4(), LockProof(replace(LOCK, **another))) == []
+    assert worker.finish(claimed, DONE).finished is State.SUCCEEDED
+
+
+def test_a_pool_that_has_the_lock_does_not_recover_itself(store: Store) -> None:
+    worker, claimed = _held(store, "failing")
+    assert recover.recover_pool(store.connection, "default", store.incarnation, LockProof(LOCK)) == []
+    assert worker.finish(claimed, DONE).finished is State.SUCCEEDED
+
+
+def test_a_repeated_recovery_leaves_alone_who_has_the_task_now(store: Store) -> None:
+    dead, claimed = _held(store, "harmless")
+    recover.recover_worker(store.connection, dead.slot.id, KILLED)
+    next_one = store.worker()
+    again = next_one.claim()
+    assert again is not None
+    before = store.row(claimed.id)
+    assert before["state"] == "running"
+    recover.recover_worker(store.connection, dead.slot.id, KILLED)
+    assert store.row(claimed.id) == before
+    assert next_one.finish(again, DONE).finished is State.SUCCEEDED

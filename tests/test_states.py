@@ -91,6 +91,7 @@ def _table(heading: str) -> list[list[str]]:
         ("unknown", "unknown_cause = null, unknown_since = null, unknown_needs = null", "unknown_has_a_cause"),
         ("unknown", "unknown_since = null", "unknown_is_whole"),
         ("unknown", "unknown_needs = null", "unknown_is_whole"),
+        ("succeeded", "unsettled = true", "unsettled_is_not_over"),
         ("failed", "unsettled = true", "unsettled_is_not_over"),
         ("canceled", "unsettled = true", "unsettled_is_not_over"),
     ],

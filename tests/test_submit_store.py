@@ -9,7 +9,7 @@ from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db
 from deadsure.runtime.ids import uuid7
 from deadsure.runtime.store import read
-from deadsure.runtime.store.submit import Accepted, KeyTaken, Submission, submit, submit_all
+from deadsure.runtime.store.submit import Accepted, BudgetExceeded, KeyTaken, Submission, submit, submit_all
 from kit.postgres import server_log
 from kit.store import Store
 
@@ -35,6 +35,12 @@ def test_the_same_id_again_is_the_same_task_and_no_replay(store: Store) -> None:
     assert first == again
     assert isinstance(again, Accepted)
     assert not again.replayed
+
+
+def test_more_attempts_than_the_kind_allows_are_not_stored(store: Store) -> None:
+    (verdict,) = submit(store.connection, [Submission(uuid7(), "harmless", "1", max_attempts=4)])
+    assert isinstance(verdict, BudgetExceeded)
+    assert store.query("select id from deadsure.tasks") == []
 
 
 def test_all_or_none_stores_nothing_beside_a_refusal(store: Store) -> None:

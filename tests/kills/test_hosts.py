@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 from deadsure.runtime import db
+from kit.fault_proxy import FaultProxy
 from kit.pool import Pool, alive
-from kit.proxy import Proxy
 from kit.store import Store
 from kit.wait import wait_until
 
@@ -75,7 +75,7 @@ def hosts() -> Iterator[list[Namespace]]:
 def test_a_host_cut_off_from_the_database_stops_before_its_lease_ends_and_another_settles_its_tasks(
     new_pool: NewPool, store: Store, hosts: list[Namespace], tmp_path: Path
 ) -> None:
-    proxies = [Proxy(store.settings.dsn.hosts[0].socket_path, host.ours) for host in hosts]
+    proxies = [FaultProxy(store.settings.dsn.hosts[0], host.ours) for host in hosts]
     pools = [_pool_in(host, new_pool, proxy, store.settings) for host, proxy in zip(hosts, proxies, strict=True)]
     log = tmp_path / "log"
     wait_until(lambda: _workers(store) == 2, "both have a worker")
@@ -98,7 +98,7 @@ def test_a_host_cut_off_from_the_database_stops_before_its_lease_ends_and_anothe
         proxy.close()
 
 
-def _pool_in(host: Namespace, new_pool: NewPool, proxy: Proxy, settings: db.Settings) -> Pool:
+def _pool_in(host: Namespace, new_pool: NewPool, proxy: FaultProxy, settings: db.Settings) -> Pool:
     dsn = f"postgresql://{settings.dsn.user}@{host.ours}:{proxy.port}/{settings.dsn.database}"
     pool = new_pool(options={**OPTIONS, "DATABASE_DSN": dsn})
     pool.prefix = ["ip", "netns", "exec", host.name]

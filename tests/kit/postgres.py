@@ -23,6 +23,7 @@ FAST = {"fsync": "off", "full_page_writes": "off"}
 TIDY = {"dynamic_shared_memory_type": "mmap"}  # in the folder: a killed server leaves nothing in /dev/shm
 _MEMORY = Path("/dev/shm")
 _ROOM = 1 << 30
+_SHARED = "TESTS_SERVER"  # not DEADSURE_: the commands warn of a name that they do not know
 
 
 @contextmanager
@@ -38,6 +39,40 @@ def running_server(*, durable: bool = False, settings: Mapping[str, str] = {}) -
             yield server
         finally:
             server.stop("immediate")
+
+
+@contextmanager
+def session_server() -> Iterator[EmbeddedPostgres]:
+    """The server of another process that was shared with this one, or one of our own."""
+    told = os.environ.get(_SHARED)
+    if told is None:
+        with running_server() as server:
+            yield server
+    else:
+        port, data, socket_folder = told.split(os.pathsep)
+        yield _Shared(Path(data), int(port), Path(socket_folder))
+
+
+def shared(server: EmbeddedPostgres) -> tuple[str, str]:
+    """The variable that lets the tests of another process use this server, and its value. They cannot stop it."""
+    return _SHARED, os.pathsep.join((str(server.port), str(server.data), str(server.socket)))
+
+
+class _Shared(EmbeddedPostgres):
+    """A server that another process started and will stop."""
+
+    def __init__(self, data: Path, port: int, socket_folder: Path) -> None:
+        super().__init__(data, port=port)
+        self._socket = socket_folder
+
+    def alive(self) -> bool:
+        return True
+
+    def start(self, deadline: float = 30.0) -> None:
+        raise AssertionError("a shared server is nobody's to start or to stop")
+
+    def stop(self, mode: str = "fast", deadline: float = 30.0) -> None:
+        self.start()
 
 
 def fresh_database(server: EmbeddedPostgres, *, tcp: bool = False) -> str:
