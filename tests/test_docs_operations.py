@@ -76,3 +76,4 @@ def test_a_migrators_login_migrates(store: Store, tmp_path: Path) -> None:
         driver.run(f"alter role {name} set role = deadsure_owner")
         shell = Shell(tmp_path, env={"DEADSURE_DATABASE_DSN": dsn_text(as_user(store.settings, name))})
         shell.type("deadsure migrate")
+        assert shell.type("deadsure migrate --check && echo done") == "done\n"

@@ -190,6 +190,7 @@ def test_it_can_be_run_again_beside_a_pool_that_is_in_the_middle_of_everything(
         busy._driver.run("lock table deadsure.tasks, deadsure.slots, deadsure.events in row exclusive mode")
         with postgres.session(server, postgres.database_name(dsn_text(roles.settings))) as session:
             apply(session)
+            assert session.run("select has_table_privilege('deadsure_runtime', 'deadsure.tasks', 'update')") == [[True]]
 
 
 def test_an_administrator_who_is_no_superuser_can_run_it(server: EmbeddedPostgres) -> None:

@@ -16,6 +16,7 @@
 #define ATTEMPTS 2                      /* max_attempts */
 #define NONE TASKS
 #define NOBODY WORKERS
+#define RELEASES 1                      /* how often what was not started is given back */
 #ifndef FAULTS
 #define FAULTS 1
 #endif
@@ -74,7 +75,7 @@ bool expired[WORKERS];                  /* lease_until of the worker's incarnati
 bool dead[WORKERS];
 byte token[WORKERS];                    /* what the worker believes its slot's token to be */
 Copy late[WORKERS];                     /* a statement that was taken for lost, and is still to come */
-byte faults;
+byte faults, released;
 byte started[TASKS];                    /* the last fence under which the handler was started */
 bool over[TASKS];                       /* it was canceled while it was queued */
 #ifdef FAILOVER
@@ -287,6 +288,8 @@ inline unsay() {
 
 #define IDLE (hand[0] == 0 && hand[1] == 0)
 #define BUSY (hand[0] == under_way || hand[1] == under_way)
+#define WOULD_RELEASE (hand[0] == not_begun || hand[1] == not_begun)
+#define MAY_RELEASE (!WOULD_RELEASE || released < RELEASES)
 #define STAYS(t) (act[t] == 0 || act[t] == keeps)
 #define MAY_ACT (_pid == 0 || task[0].fence + task[1].fence > 0 || GONE(0))     /* the workers are alike */
 
@@ -314,14 +317,17 @@ end:
     :: hand[1] == not_begun && !BUSY -> begin(1); goto end
     :: hand[0] == under_way -> hand[0] = through; goto end
     :: hand[1] == under_way -> hand[1] = through; goto end
-    :: hand[0] == under_way && hand[1] != 0 -> most = 0                         /* the batch is cut short */
-    :: hand[1] == under_way && hand[0] != 0 -> most = 0
-    :: !BUSY -> most = 2
+    :: hand[0] == under_way && hand[1] != 0 && MAY_RELEASE -> most = 0          /* the batch is cut short */
+    :: hand[1] == under_way && hand[0] != 0 && MAY_RELEASE -> most = 0
+    :: !BUSY && MAY_RELEASE -> most = 2
 #endif
-    :: !BUSY -> most = 1
+    :: !BUSY && MAY_RELEASE -> most = 1
     :: hand[0] == through && !BUSY -> most = 0; again = 0
     :: hand[1] == through && !BUSY -> most = 0; again = 1
     fi;
+#ifdef BATCHES
+    if :: WOULD_RELEASE && again == NONE -> released++ :: else fi;
+#endif
 sending:
     say(0); say(1);
     fresh(_pid, following);
