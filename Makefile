@@ -37,8 +37,8 @@ bench: $(VENV)/for-test ## Measure throughput and latency beside their floors, a
 	$(BIN)/deadsure bench $(ARGS)
 	PYTHONPATH=$(SOURCE):tests $(BIN)/python benchmarks/metrics.py
 
-soak: $(VENV)/for-test ## Run the long versions of the kills and the races
-	DEADSURE_LONG=1 $(BIN)/pytest tests/kills tests/races tests/test_timeouts_and_cancel.py tests/test_sweep.py -s $(ARGS)
+soak: $(VENV)/for-test ## Run the long versions of the kills, the faults and the races
+	DEADSURE_LONG=1 $(BIN)/pytest tests/kills tests/races tests/faults tests/test_batches.py tests/test_timeouts_and_cancel.py tests/test_sweep.py -s $(ARGS)
 
 dist: $(VENV)/for-test ## Build the wheel and the source archive into dist/
 	rm -rf build dist
