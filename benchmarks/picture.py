@@ -1,7 +1,8 @@
 """The README's picture: panels of the shipped dashboard, plotted from what a real Prometheus saw during a drill.
 
-Half an hour in real time, with the rules as they are shipped: steady work on four workers, a SIGKILL of a busy one
-every 20 seconds for ten minutes, and one task that a kill leaves unknown and that nobody decides until its alert fires.
+Some 25 minutes in real time, with the rules as they are shipped: steady work on four workers, a SIGKILL of a busy
+one every 20 seconds or so for ten minutes, and one task that a kill leaves unknown and nobody decides until its alert
+fires.
 
     python3 -m venv /tmp/plot && /tmp/plot/bin/pip install -e '.[dev]' matplotlib
     PYTHONPATH=.ci/path:tests /tmp/plot/bin/python benchmarks/picture.py
@@ -71,7 +72,7 @@ def main() -> int:
 
 
 def drill(seen: Watched, length: float) -> float:
-    """The whole drill, in `length` seconds. Returns when the unknown task was decided, in Unix time."""
+    """The whole drill, in less than `length` seconds. Returns when the unknown task was decided, in Unix time."""
     seen.ledger.kill()
     seen.ledger.start("slow")
     stop = threading.Event()

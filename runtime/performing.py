@@ -88,7 +88,9 @@ class Attempt:
             intent.fingerprint,
             request,
         )
-        return what, timeout_of(self.provider), contract.key_retention if contract is not None else None
+        # A key that is not refused the second time is not remembered: no call while an earlier one is open.
+        remembered = contract.key_retention if contract is not None and contract.dedups_by_key else None
+        return what, timeout_of(self.provider), remembered
 
     def _intent(self) -> tuple[Intent, bytes]:
         stored = self.gate.stored_effect(self.task) if self.task.attempt > 1 else None

@@ -48,6 +48,11 @@
 #else
 #define STILL_NAMED(t) (slot[_pid].names[t] && slot[_pid].fence[t] == hf[t])
 #endif
+#ifdef KEPT_NOT_NAMED
+#define KEPT(t) false
+#else
+#define KEPT(t) (act[t] == keeps)
+#endif
 #ifdef TAKES_OVER_ANY
 #define KNOWN true
 #else
@@ -177,8 +182,8 @@ inline step(w, shown, nxt, most) {
   if
   :: whole ->
      slot[w].token = nxt;
-     slot[w].names[0] = (act[0] == keeps); slot[w].fence[0] = (act[0] == keeps -> under[0] : 0);
-     slot[w].names[1] = (act[1] == keeps); slot[w].fence[1] = (act[1] == keeps -> under[1] : 0);
+     slot[w].names[0] = KEPT(0); slot[w].fence[0] = (KEPT(0) -> under[0] : 0);
+     slot[w].names[1] = KEPT(1); slot[w].fence[1] = (KEPT(1) -> under[1] : 0);
      if
      :: most > 0 && !expired[w] && (task[0].ready || task[1].ready) ->
         if :: task[0].ready -> head = 0 :: task[1].ready -> head = 1 fi;

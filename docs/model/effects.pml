@@ -13,7 +13,9 @@
  */
 #define ATTEMPTS 2                      /* max_attempts */
 #define WORKERS 2
+#ifndef SWEEPS
 #define SWEEPS 1                        /* how often a lease may expire while its worker may live */
+#endif
 #define KEEPS 2                         /* key_retention, in ticks; a call's own timeout is one tick */
 #if defined(RETENTION) || defined(DECISION)
 #define LOOKUPS 1
@@ -112,6 +114,11 @@
 #else
 #define OFFERED CONTRACT
 #define NO_WAY_OUT (!LOOKUP || !SENDER_GONE)
+#endif
+#ifdef DEATH_IS_FAILURE
+#define AFTER_DEATH failed
+#else
+#define AFTER_DEATH unknown
 #endif
 #ifdef LEASE_COUNTS_AS_EXIT
 #define BY_LEASE true
@@ -254,12 +261,9 @@ inline recover(w, gone) {
   if
   :: state == running && owner == w ->
      fence++; owner = NOBODY; performing = false; unsettled_earlier = false; moved = true;
-#ifdef DEATH_IS_FAILURE
-     state = failed; unsettled = false;
-     assert(effects == 0);                      /* invariant 10: not over while it may be done */
-#else
-     state = unknown; needs_lookup = OFFERED;
-#endif
+     state = AFTER_DEATH;
+     assert(state == unknown || effects == 0);  /* invariant 10: not over while it may be done */
+     if :: state == unknown -> needs_lookup = OFFERED :: else fi;
      if
      :: gone ->
         sender_is_gone();

@@ -45,7 +45,8 @@ noted as (
      set intent = coalesce(t.intent, cast(:intent as jsonb)), request = coalesce(t.request, cast(:request as bytea)),
          fingerprint = coalesce(t.fingerprint, cast(:fingerprint as text)), effect_key = cast(:key as text),
          provider = cast(:provider as text), provider_identity = cast(:identity as text),
-         first_perform_at = case when v.earlier then t.first_perform_at else v.now end,
+         -- A repeat, whose first copy can arrive as late as it likes, moves nothing.
+         first_perform_at = case when v.earlier or t.perform_fence = t.fence then t.first_perform_at else v.now end,
          perform_fence = t.fence, unsettled = true, unsettled_earlier = v.earlier, sender_gone_at = null,
          version = t.version + 1
     from verdict v

@@ -29,10 +29,12 @@ from kit.store import Store
 pytestmark = pytest.mark.faults
 
 SEED = 20261130
+#: The systematic cases (coverage) cost the most; in CI one run has all phases, and each of the others what is its own.
+LONG, ALL = bool(count(1, 0)), "coverage,fuzzing,stateful"
 SECRET = "the-secret-of-a-test"
 TOKENS = f"tester {hashlib.sha256(SECRET.encode()).hexdigest()} submit,read,cancel,operate,metrics\n"
 
-#: No check is left out. A decision that fits may also be answered with 412, since no document knows which version a
+#: No check is left out. A decision that fits may beside the defaults get 412, since no document knows which version a
 #: task has, and one without If-Match with 428, which was made for that (RFC 6585) but is not in the check's own list.
 CONFIG = """
 [generation]
@@ -53,40 +55,44 @@ values = ['"1"', '"2"']
 
 [[operations]]
 include-path = "/tasks/{{id}}/resolution"
-checks.positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "412", "5xx"]
+checks.positive_data_acceptance.expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 412, 429, "5xx"]
 checks.missing_required_header.expected-statuses = [428]
+"""
+
+AUTH = f"""
+[auth.openapi.token]
+bearer = "{SECRET}"
 """
 
 
 @pytest.mark.parametrize("door", ["open", "with tokens"])
 def test_the_api_does_what_its_document_says(server: EmbeddedPostgres, tmp_path: Path, door: str) -> None:
-    headers = {} if door == "open" else {"Authorization": f"Bearer {SECRET}"}
-    settings = {} if door == "open" else {"tokens": TOKENS}
+    settings, auth = ({}, "") if door == "open" else ({"tokens": TOKENS}, AUTH)
     with fresh_store(server) as store, running(store.settings, tmp_path, **settings) as api:
         api.worker("IDLE")
-        report = run(api, tmp_path, headers, ids=tasks_in_every_state(store), examples=count(220, 8))
-    assert report["test_cases"]["generated"] >= count(3000, 300)
+        phases = ALL if door == "open" or LONG else "fuzzing,stateful"
+        report = run(api, tmp_path, ids=tasks_in_every_state(store), phases=phases, auth=auth)
+    assert report["test_cases"]["generated"] >= count(3000, 300 if door == "open" else 50)
 
 
 def test_without_a_database_the_api_still_does_what_its_document_says(tmp_path: Path) -> None:
     nowhere = db.Settings(dsn.parse(f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"))
     with running(nowhere, tmp_path) as api:
-        report = run(api, tmp_path, {}, ids=[MISSING], and_503=', "503"', examples=count(220, 8))
+        report = run(api, tmp_path, ids=[MISSING], phases=ALL if LONG else "coverage", and_503=', "503"')
     assert report["test_cases"]["generated"] >= count(3000, 300)
 
 
 MISSING = "01a22c1b-4037-754f-97f2-a463dd9dbbc7"
 
 
-def run(api: Api, folder: Path, headers: dict[str, str], *, ids: list[str], examples: int, and_503: str = "") -> Any:
+def run(api: Api, folder: Path, *, ids: list[str], phases: str, and_503: str = "", auth: str = "") -> Any:
     """Run it to its end and return its report. Fails the test when a check failed, with what it printed."""
     config, report = folder / "schemathesis.toml", folder / "report.json"
-    config.write_text(CONFIG.format(ids=json.dumps(ids), and_503=and_503))
+    config.write_text(CONFIG.format(ids=json.dumps(ids), and_503=and_503) + auth)
     command = [
         Path(sys.executable).with_name("schemathesis"), "--config-file", config,
         "run", f"http://127.0.0.1:{api.port}/openapi.json", "--checks", "all", "--seed", SEED, "--no-color",
-        "--max-examples", examples, "--report-json-path", report,
-        *(f"--header={name}: {value}" for name, value in headers.items()),
+        "--phases", phases, "--max-examples", count(220, 8), "--report-json-path", report,
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": f"{SOURCE}:{ROOT / 'tests'}", "SCHEMATHESIS_HOOKS": "kit.cases"}
     ended = subprocess.run(

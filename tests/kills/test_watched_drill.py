@@ -34,6 +34,7 @@ class Drill:
     """What was done, what was seen of it, and what the runbook's commands printed. `decided`: when, in Unix time."""
 
     watched: Watched
+    server: EmbeddedPostgres
     dsn: str
     transfer: str
     unknown: str
@@ -54,7 +55,7 @@ def drill(server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) ->
         with watched(settings, folder, rules=sooner(FASTER, "DeadsureUnknownTooOld", "DeadsureOldTransaction")) as seen:
             transfer = seen.have_the_ledger_lie()
             seen.work()
-            done = Drill(seen, address, transfer, seen.kill())
+            done = Drill(seen, server, address, transfer, seen.kill())
             with _long_report(server, postgres.database_name(address)):
                 wait_until(lambda: _somebody_is_called(done), "both alerts fire", 40)
             _follow_the_runbook(done, folder)
@@ -96,7 +97,7 @@ def _follow_the_runbook(drill: Drill, folder: Path) -> None:
             drill.decided = time.time()
 
 
-def test_an_unknown_task_makes_its_alert_fire_and_its_decision_clears_it(drill: Drill) -> None:
+def an_unknown_task_makes_its_alert_fire_and_its_decision_clears_it(drill: Drill) -> None:
     (fired,) = [labels for labels in drill.fired["DeadsureUnknownTooOld"] if labels["kind"] == "sleep"]
     assert fired == {"job": "deadsure", "kind": "sleep", "needs": "decision", "severity": "critical"}
     wait_until(lambda: "DeadsureUnknownTooOld" not in drill.watched.prometheus.firing(), "it is cleared")
@@ -104,12 +105,12 @@ def test_an_unknown_task_makes_its_alert_fire_and_its_decision_clears_it(drill: 
     assert alert.samples[0][0] < drill.decided < alert.samples[-1][0] + 30
 
 
-def test_an_old_transaction_makes_its_alert_fire_and_its_end_clears_it(drill: Drill) -> None:
+def an_old_transaction_makes_its_alert_fire_and_its_end_clears_it(drill: Drill) -> None:
     assert drill.fired["DeadsureOldTransaction"] == [{"job": "deadsure", "severity": "warning"}]
     wait_until(lambda: "DeadsureOldTransaction" not in drill.watched.prometheus.firing(), "it is cleared")
 
 
-def test_no_other_alert_has_fired_and_every_rule_could_be_judged(drill: Drill) -> None:
+def no_other_alert_has_fired_and_every_rule_could_be_judged(drill: Drill) -> None:
     fired = {series.labels["alertname"] for series in drill.watched.seen('ALERTS{alertstate="firing"}')}
     # The ledger did lie. Whether the drill lasts until somebody is told of that depends on the machine.
     assert fired - {"DeadsureReceiptMismatch"} == {"DeadsureUnknownTooOld", "DeadsureOldTransaction"}
@@ -117,7 +118,7 @@ def test_no_other_alert_has_fired_and_every_rule_could_be_judged(drill: Drill) -
     assert health == dict.fromkeys(ALERTS, "ok")
 
 
-def test_the_runbooks_commands_do_what_it_says(drill: Drill) -> None:
+def the_runbooks_commands_do_what_it_says(drill: Drill) -> None:
     assert drill.unknown in drill.printed["first"]
     assert '"status":"ready"' in drill.printed["first"]
     assert '"event":"recovered"' in drill.printed["unknown"]
@@ -126,8 +127,8 @@ def test_the_runbooks_commands_do_what_it_says(drill: Drill) -> None:
     assert "deadsure_build_info" in drill.printed["alive"]
 
 
-def test_the_runbooks_sql_finds_what_it_is_about(drill: Drill, server: EmbeddedPostgres) -> None:
-    with postgres.session(server, postgres.database_name(drill.dsn)) as session:
+def the_runbooks_sql_finds_what_it_is_about(drill: Drill) -> None:
+    with postgres.session(drill.server, postgres.database_name(drill.dsn)) as session:
         found = {name: session.run(text) for name, text in RUNBOOK.blocks("sql").items()}
     assert found["mismatch"] != []
     assert all(row[4] == {"account": "a", "amount": 5} for row in found["mismatch"])
@@ -137,18 +138,18 @@ def test_the_runbooks_sql_finds_what_it_is_about(drill: Drill, server: EmbeddedP
     assert len(found["incarnations"]) == 1
 
 
-def test_promtool_finds_nothing_wrong_with_what_is_exported(drill: Drill) -> None:
+def promtool_finds_nothing_wrong_with_what_is_exported(drill: Drill) -> None:
     promtool("check", "metrics", stdin=drill.watched.exported())
 
 
-def test_every_metric_and_label_that_a_rule_or_panel_names_is_exported(drill: Drill) -> None:
+def every_metric_and_label_that_a_rule_or_panel_names_is_exported(drill: Drill) -> None:
     exported = drill.watched.labels()
     named = [*EXPRESSIONS, *(rule["expr"] for rule in ALERTS.values())]
     named += [variable["query"]["query"] for variable in VARIABLES if variable["type"] == "query"]
     assert [wrong for expression in named for wrong in promql.wrong(expression, exported)] == []
 
 
-def test_every_metric_that_is_exported_is_used_or_explained(drill: Drill) -> None:
+def every_metric_that_is_exported_is_used_or_explained(drill: Drill) -> None:
     page = ROOT / "docs" / "metrics.md"
     text = "\n".join([RULES.read_text(), *EXPRESSIONS, page.read_text() if page.exists() else ""])
     exported = {name for name in drill.watched.labels() if not name.endswith(("_bucket", "_sum", "_count"))}
@@ -169,7 +170,7 @@ QUIET = {
 }
 
 
-def test_every_panel_shows_what_happened(drill: Drill) -> None:
+def every_panel_shows_what_happened(drill: Drill) -> None:
     assert {panel["title"]: wrong for panel in PANELS for wrong in _wrong(panel, drill.watched)} == {}
 
 
@@ -186,3 +187,23 @@ def _wrong(panel: dict[str, Any], watched: Watched) -> Iterator[str]:
             dashboard.named(series, target["legendFormat"])
     if highest == 0 and panel["title"] not in QUIET:
         yield "nothing but zeros"
+
+
+FACTS = (
+    an_unknown_task_makes_its_alert_fire_and_its_decision_clears_it,
+    an_old_transaction_makes_its_alert_fire_and_its_end_clears_it,
+    no_other_alert_has_fired_and_every_rule_could_be_judged,
+    the_runbooks_commands_do_what_it_says,
+    the_runbooks_sql_finds_what_it_is_about,
+    promtool_finds_nothing_wrong_with_what_is_exported,
+    every_metric_and_label_that_a_rule_or_panel_names_is_exported,
+    every_metric_that_is_exported_is_used_or_explained,
+    every_panel_shows_what_happened,
+)
+
+
+def test_a_real_prometheus_sees_the_drill_as_it_happened(drill: Drill, subtests: pytest.Subtests) -> None:
+    """All facts about one drill in one test: spread over several processes, each of them would hold its own."""
+    for fact in FACTS:
+        with subtests.test(fact.__name__):
+            fact(drill)
