@@ -10,11 +10,12 @@ from ..runtime.ids import uuid7
 from ..runtime.store.submit import Submission
 from .application import Application
 from .problems import Problem
-from .wire import NAME, NewTask
+from .wire import NAME, YEARS, NewTask
 
 #: RFC 3339, section 5.6, with the zone that it demands.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _NAME = re.compile(NAME)
+_YEARS = re.compile(YEARS)
 
 
 def submission(asked: NewTask, key: str | None, application: Application, where: str = "$") -> Submission:
@@ -49,7 +50,7 @@ def _checked(text: str, where: str) -> str:
 def _time(text: str, where: str) -> datetime:
     """The database's own parser would also take `now`, `infinity`, 24:00 and times without a zone."""
     try:
-        if _TIME.fullmatch(text):
+        if _TIME.fullmatch(text) and _YEARS.fullmatch(text):
             return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
         pass

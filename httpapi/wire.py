@@ -20,6 +20,11 @@ _UNSEEN = (
 )
 #: Patterns that the document shows and the endpoints hold requests against: written so that ECMA 262 and Python agree.
 NAME = rf"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"
+#: In the first and the last year only UTC: elsewhere these can begin before, or end after, what a calendar holds.
+YEARS = (
+    "^((000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-.*"
+    "|(0001|9999)-.*([Zz]|[+-]00:00))$"
+)
 EVIDENCE = r"^[^\u0000]*[^\u0000-\u0020\u007f-\u00a0][^\u0000]*$"
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema={"pattern": NAME})]
@@ -29,7 +34,9 @@ Positive = Annotated[float, Meta(ge=1, lt=2**31, multiple_of=1)]
 #: JSON that can be stored; openapi.py has its schema.
 _STORABLE = Meta(extra_json_schema={"$ref": "#/components/schemas/Json"})
 Moment = Annotated[datetime, Meta(extra_json_schema={"format": "date-time"})]
-Time = Annotated[str, Meta(description="RFC 3339, with its zone", extra_json_schema={"format": "date-time"})]
+Time = Annotated[
+    str, Meta(description="RFC 3339, with its zone", extra_json_schema={"format": "date-time", "pattern": YEARS})
+]
 
 
 class NewTask(msgspec.Struct, forbid_unknown_fields=True):

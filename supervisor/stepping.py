@@ -25,6 +25,7 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 #: SQLSTATE classes that speak of the value sent: data exception, program limit exceeded.
 _DATA_EXCEPTIONS = ("22", "54")
+_CHECK_VIOLATION = "23514"
 
 
 class Stepper:
@@ -124,6 +125,8 @@ class Stepper:
         events.emit("a statement was refused", error=str(error))
         self._hesitate()
         unstorable = isinstance(error, NotStorable) or error.sqlstate[:2] in _DATA_EXCEPTIONS
+        if outcome is not None and isinstance(error, StatementRefused) and error.sqlstate == _CHECK_VIOLATION:
+            return _still_open(error)
         if outcome is None or not unstorable:
             return outcome
         reason = f"result_not_storable: {executor.reason_of(error)}"
@@ -210,6 +213,14 @@ def _tell_doubt(error: StoreError, finishing: Sequence[Claimed], claims: bool) -
 
 def _ids(tasks: Sequence[Claimed]) -> str | None:
     return " ".join(str(task.id) for task in tasks) or None
+
+
+def _still_open(error: StatementRefused) -> Outcome:
+    """The schema refuses this end. Of what a worker sends that is one: an earlier attempt's call has no answer yet, and
+    its kind, which had an effect then, has been deployed as a plain one since.
+    """
+    end = EffectEnd(False, "decision", "unsettled_attempt")
+    return Outcome("unknown", reason=executor.reason_of(error), effect=end)
 
 
 def _on_hot_path(outcome: Outcome | None) -> bool:

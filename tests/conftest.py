@@ -78,6 +78,22 @@ def api(new_api: Callable[..., Api]) -> Api:
     return new_api()
 
 
+#: Files that say nothing about the Python they run on: pages, commands as processes, SQL, rules, PostgreSQL's programs.
+ONCE = (
+    "test_after_restore", "test_bench", "test_dashboard", "test_docs", "test_docs_applications",
+    "test_docs_configuration", "test_docs_effects", "test_docs_http", "test_docs_operations", "test_embedded",
+    "test_guards", "test_model", "test_prometheus", "test_prune", "test_roles", "test_views",
+)  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of those files."""
+    for item in items:
+        if item.path.stem in ONCE:
+            item.add_marker("once")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """In CI a skipped test is a failure: what it needs must be installed there."""

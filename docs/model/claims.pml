@@ -188,9 +188,11 @@ inline step(w, shown, nxt, most) {
      :: most > 0 && !expired[w] && (task[0].ready || task[1].ready) ->
         if :: task[0].ready -> head = 0 :: task[1].ready -> head = 1 fi;
         together = (most > 1 && task[head].attempts == 0 && task[1 - head].ready && task[1 - head].attempts == 0);
-        pick(w, head);
-        if :: together -> pick(w, 1 - head) :: else fi;
-        head = 0; together = false
+        do
+        :: pick(w, head);
+           if :: together -> together = false; head = 1 - head :: else -> break fi
+        od;
+        head = 0
      :: else
      fi
   :: else
@@ -335,34 +337,33 @@ end:
 #endif
 sending:
     say(0); say(1);
-    fresh(_pid, following);
+    fresh(_pid, following); fresh(_pid, taken_over);
     if
 #ifdef FAILOVER
-    :: broken[_pid] -> broken[_pid] = false; fresh(_pid, taken_over); unsay(); goto doubt
+    :: broken[_pid] -> broken[_pid] = false; unsay(); goto doubt
     :: !broken[_pid] ->
 #else
-    :: true ->                                                  /* sent, and answered */
-#endif
-       step(_pid, token[_pid], following, most);
-       if
-       :: !mine -> goto dies                                    /* its slot has ended, or is not as it left it */
-       :: else ->
-          if :: whole -> token[_pid] = following :: else fi;
-          if :: act[0] != keeps -> forget_hand(0) :: else fi;
-          if :: act[1] != keeps -> forget_hand(1) :: else fi;
-          if :: whole -> take(0); take(1) :: else fi
-       fi
-    :: faults < FAULTS ->                                       /* carried out, and the answer is lost */
-       faults++; step(_pid, token[_pid], following, most); fresh(_pid, taken_over); unsay(); goto doubt
     :: faults < FAULTS ->                                       /* not carried out; it may be yet */
        faults++;
        late[_pid].pending = true; late[_pid].token = token[_pid]; late[_pid].next = following; late[_pid].most = most;
        late[_pid].act[0] = act[0]; late[_pid].fence[0] = under[0]; late[_pid].claim[0] = claim_of[0];
        late[_pid].act[1] = act[1]; late[_pid].fence[1] = under[1]; late[_pid].claim[1] = claim_of[1];
-       if :: fresh(_pid, taken_over); unsay(); goto doubt :: goto dies fi
+       if :: unsay(); goto doubt :: goto dies fi
     :: !IDLE && faults < FAULTS -> faults++; goto dies
+    :: true ->
+#endif
+       step(_pid, token[_pid], following, most);
+       if
+       :: faults < FAULTS -> faults++; unsay(); goto doubt      /* carried out, and the answer is lost */
+       :: !mine -> goto dies                                    /* its slot has ended, or is not as it left it */
+       :: mine ->
+          if :: whole -> token[_pid] = following :: else fi;
+          if :: act[0] != keeps -> forget_hand(0) :: else fi;
+          if :: act[1] != keeps -> forget_hand(1) :: else fi;
+          if :: whole -> take(0); take(1) :: else fi
+       fi
     fi;
-    unsay(); most = 0; again = NONE; following = 0;
+    unsay(); most = 0; again = NONE; following = 0; taken_over = 0;
     goto end
   };
 doubt:
@@ -371,17 +372,17 @@ doubt:
     :: slot[_pid].ended || !KNOWN -> goto dies
     :: !slot[_pid].ended && KNOWN ->                            /* hot.sql: slot_take_over; then claimed_task */
        say(0); say(1);
+       whole = !(STAYS(0) && STAYS(1)) && (STAYS(0) || STILL_NAMED(0)) && (STAYS(1) || STILL_NAMED(1));
+       slot[_pid].token = taken_over; token[_pid] = taken_over;
+       forget(_pid);
+       following = 0; taken_over = 0;
        if
-       :: !(STAYS(0) && STAYS(1)) && (STAYS(0) || STILL_NAMED(0)) && (STAYS(1) || STILL_NAMED(1)) ->
-          slot[_pid].token = taken_over; token[_pid] = taken_over; forget(_pid);
-          unsay(); following = 0; taken_over = 0;
-          goto sending                                          /* it has not happened */
+       :: whole -> unsay(); goto sending                        /* all that it was to finish is named: it has not happened */
        :: else ->
-          slot[_pid].token = taken_over; token[_pid] = taken_over; forget(_pid);
           if :: act[0] != keeps -> forget_hand(0) :: else fi;
           if :: act[1] != keeps -> forget_hand(1) :: else fi;
           take(0); take(1);
-          unsay(); most = 0; again = NONE; following = 0; taken_over = 0;
+          unsay(); most = 0; again = NONE;
           goto end
        fi
     :: !slot[_pid].ended && KNOWN && faults < FAULTS ->         /* this answer is lost, too */

@@ -57,7 +57,7 @@ select t.id, t.kind, e.detail ->> 'to', h.fence + 1, cast(e.detail ->> 'attempt'
 -- slots were being locked is seen. Settles what the ended slots hold, by each task's own on_death, and raises its
 -- fence. Returns what was settled. No row: they held nothing, or all of it had been finished.
 with held as (
-  select t.id, t.cancel_requested, t.on_death, t.attempts, t.max_attempts, k.provider,
+  select t.id, t.cancel_requested, t.on_death, t.attempts, t.max_attempts, t.unsettled, k.provider,
          coalesce(k.contract ->> 'lookup' = 'true' or k.contract ->> 'dedups_by_key' = 'true', false) as can_look_up
     from deadsure.slots s
     join deadsure.tasks t on t.id = any(s.task_ids) and t.owner = s.slot and t.state = 'running'
@@ -68,6 +68,8 @@ with held as (
 ),
 verdict as (
   select h.*, case
+           -- Its kind had an effect when an earlier attempt called: that may still have been done.
+           when h.unsettled then 'unknown'
            when h.on_death = 'fail' then 'failed'
            when h.on_death = 'unknown' then 'unknown'
            when h.cancel_requested then 'canceled'

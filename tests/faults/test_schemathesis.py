@@ -72,7 +72,7 @@ def test_the_api_does_what_its_document_says(server: EmbeddedPostgres, tmp_path:
         api.worker("IDLE")
         phases = ALL if door == "open" or LONG else "fuzzing,stateful"
         report = run(api, tmp_path, ids=tasks_in_every_state(store), phases=phases, auth=auth)
-    assert report["test_cases"]["generated"] >= count(3000, 300 if door == "open" else 50)
+    assert report["test_cases"]["generated"] >= (count(3000, 300) if door == "open" else count(2500, 50))
 
 
 def test_without_a_database_the_api_still_does_what_its_document_says(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def run(api: Api, folder: Path, *, ids: list[str], phases: str, and_503: str = "
     command = [
         Path(sys.executable).with_name("schemathesis"), "--config-file", config,
         "run", f"http://127.0.0.1:{api.port}/openapi.json", "--checks", "all", "--seed", SEED, "--no-color",
-        "--phases", phases, "--max-examples", count(220, 8), "--report-json-path", report,
+        "--phases", phases, "--max-examples", count(240, 8), "--report-json-path", report,
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": f"{SOURCE}:{ROOT / 'tests'}", "SCHEMATHESIS_HOOKS": "kit.cases"}
     ended = subprocess.run(
