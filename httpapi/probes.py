@@ -69,7 +69,7 @@ def _worker(number: int, seat: SeatMemory) -> wire.Worker | None:
     if told.seating is Seating.EMPTY:
         # No pid: a 0 would be an invitation to kill the wrong ones. Why the last one ended is what one wants to know.
         since = datetime.fromtimestamp(told.since / 1e9, UTC)
-        return wire.Worker(number, None, state, None, since, told.exits, told.last_exit or None)
+        return wire.Worker(number, None, "starting", None, since, told.exits, told.last_exit or None)
     box = seat.read_box()
     mine = box is not None and box.pid == told.pid
     return wire.Worker(

@@ -138,7 +138,12 @@ def test_an_orphan_of_a_living_worker_is_left_alone(new_pool: NewPool, tmp_path:
 
 
 def _pid_of(pool: Pool, task: str) -> int:
-    return next(w["pid"] for w in pool.get("/workers").body["workers"] if w["task"] == task)
+    """Once the worker itself has said that it has it: the database knows it a moment earlier."""
+
+    def found() -> int | None:
+        return next((w["pid"] for w in pool.get("/workers").body["workers"] if w["task"] == task), None)
+
+    return int(wait_until(found, "a worker has the task"))
 
 
 def test_a_child_that_a_handler_forked_does_not_go_on_as_a_second_worker(new_pool: NewPool, tmp_path: Path) -> None:
