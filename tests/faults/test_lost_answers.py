@@ -402,6 +402,7 @@ def test_a_ledger_sees_one_request_wherever_an_answer_is_lost(
         places = ("submit", "finish_and_claim", "finish_alone")
         for number, (statement, fault) in enumerate(itertools.product(places, FAULTS), 1):
             where = {"until": "submit"} if statement == "submit" else {"until": "slot_take_over", "fresh": True}
+            wait_until(lambda: _idle(running), "the worker has nothing more to ask")
             proxy.add(statement, fault, times=1, **(where if fault is Fault.LATE else {}))
             body = {"kind": "ledger.transfer", "payload": {"account": f"a{number}", "amount": 5}}
             posts = [running.post("/tasks", body, {"Idempotency-Key": f"k{number}"}) for _ in range(2)]
@@ -417,3 +418,7 @@ def test_a_ledger_sees_one_request_wherever_an_answer_is_lost(
         assert ledger.history.posts.total() == ledger.history.effects.total() == len(places) * len(FAULTS)
         assert len(store.query("select id from deadsure.tasks")) == len(places) * len(FAULTS)
         assert store.query("select 1 as one from deadsure.events") == []
+
+
+def _idle(pool: Pool) -> bool:
+    return all(worker["state"] == "idle" for worker in pool.get("/workers").body["workers"])

@@ -44,7 +44,8 @@ class Fire:
             self._fill(dice)
             if dice.random() < 0.5:
                 cancel.cancel(self.store.connection, dice.choice(self.submitted[-50:]), "test")
-            busy = [w["pid"] for w in self.pool.get("/workers").body["workers"] if w["pid"] and w["state"] in ("idle", "busy")]
+            workers = self.pool.get("/workers").body["workers"]
+            busy = [w["pid"] for w in workers if w["pid"] and w["state"] in ("idle", "busy")]
             if busy:
                 self.over.wait(dice.random() * 0.01)  # so that the kill lands anywhere in the statement
                 with suppress(ProcessLookupError):
