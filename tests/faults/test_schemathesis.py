@@ -92,7 +92,7 @@ def run(api: Api, folder: Path, *, ids: list[str], phases: str, and_503: str = "
     command = [
         Path(sys.executable).with_name("schemathesis"), "--config-file", config,
         "run", f"http://127.0.0.1:{api.port}/openapi.json", "--checks", "all", "--seed", SEED, "--no-color",
-        "--phases", phases, "--max-examples", count(240, 8), "--report-json-path", report,
+        "--phases", phases, "--max-examples", count(400, 8), "--report-json-path", report,
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": f"{SOURCE}:{ROOT / 'tests'}", "SCHEMATHESIS_HOOKS": "kit.cases"}
     ended = subprocess.run(
