@@ -13,7 +13,7 @@ from ..bench import site
 from ..bench.run import Plan
 from ..runtime.errors import ConfigurationError
 from .layers import OptionError
-from .options import DONE, load_config, say
+from .options import DONE, hear_interrupts, load_config, say
 from .staging import database, migrated, variables
 from .wiring import database_settings
 
@@ -48,6 +48,7 @@ def run(arguments: Namespace) -> int:
         if sizes[name] < least:
             raise OptionError(f"--{name} must be at least {least}; nothing was measured")
     plan = replace(Plan(), **sizes)
+    hear_interrupts()
     with database(config, arguments.data) as settled:
         migrated(settled)
         with site.made(database_settings(settled), variables(settled, arguments), _tell) as place:

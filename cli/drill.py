@@ -5,7 +5,6 @@ A drill kills only processes that it has started, works in a queue of its own, a
 
 from __future__ import annotations
 
-import signal
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections import Counter
 from dataclasses import replace
@@ -16,7 +15,7 @@ from ..drills.kill import Site
 from ..drills.plan import CONFIRMS, PROVIDERS, Plan
 from ..runtime.errors import ConfigurationError
 from ..runtime.points import POINTS
-from .options import DONE, FAILED, load_config, say
+from .options import DONE, FAILED, hear_interrupts, load_config, say
 from .staging import database, migrated, variables
 from .wiring import database_settings
 
@@ -54,7 +53,7 @@ def run(arguments: Namespace) -> int:
     config = load_config(arguments)
     if not config.drills.enabled:
         raise ConfigurationError("drills are switched off here ([drills] enabled = false); nothing was started")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it cleans up as after Ctrl-C
+    hear_interrupts()
     with database(config, arguments.data) as settled:
         migrated(settled)
         site = Site(database_settings(settled), variables(settled, arguments), say, arguments.keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -48,6 +49,15 @@ def options_of(arguments: Namespace) -> dict[str, str | None]:
     """The options that are keys of the configuration, by key."""
     keys = {"app": "app", "app_dir": "app_dir", "workers": "pool.workers", "bind": "http.bind"}
     return {key: getattr(arguments, name, None) for name, key in keys.items()}
+
+
+def hear_interrupts() -> None:
+    """Let Ctrl-C and SIGTERM end this command by KeyboardInterrupt, so that what it has started is ended with it.
+
+    A shell has SIGINT ignored for what a script puts in the background, and every child would inherit that.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def say(text: str) -> None:

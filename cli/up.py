@@ -18,7 +18,7 @@ from .address import Address
 from .config import KEYS, Config, environment
 from .embedded import EmbeddedError, EmbeddedPostgres, default_data_dir
 from .migrate import patient
-from .options import add_pool, load_config, say
+from .options import add_pool, hear_interrupts, load_config, say
 from .owner import Owner
 from .runtime_dir import prepare_runtime_dir
 from .serve import open_listener
@@ -51,6 +51,7 @@ def run(arguments: Namespace) -> int:
     config = load_config(arguments)
     config = msgspec.structs.replace(config, app=config.app or DEMO)
     tokens_of(config)
+    hear_interrupts()
     with open_listener(config.http.address) as listener, _database(config, arguments.data) as (settled, postgres):
         _migrate(settled)
         address = Address(config.http.address.host, listener.getsockname()[1])

@@ -103,8 +103,14 @@ def test_a_closed_terminal_drains(up: Up) -> None:
     assert up.ended() == 0
 
 
-def test_an_interrupt_during_the_start_leaves_nothing(up: Up) -> None:
-    up.start()
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+def test_an_interrupt_during_the_start_leaves_nothing(up: Up, before: signal.Handlers) -> None:
+    """Also where the shell had it ignored, as for what a script puts in the background."""
+    ours = signal.signal(signal.SIGINT, before)
+    try:
+        up.start()
+    finally:
+        signal.signal(signal.SIGINT, ours)
     wait_until(lambda: "starting PostgreSQL" in up.log, "it starts")
     up.signal(signal.SIGINT)
     up.everybody()
