@@ -1,11 +1,11 @@
 """The driver layer: connections that say of every statement whether it was done, surely not done, or in doubt.
 
-pg8000 alone cannot tell. Three of its habits rule this file:
+pg8000 alone cannot tell. Four habits, its own and the server's, rule this file:
 
 - After many exceptions an unread answer is left in the socket, and every later statement silently returns the answer
   of the one before. So a connection is thrown away after any exception that is not an ERROR answered by the server,
   and parameters are encoded before the driver sees them.
-- A statement that never arrived and one whose answer was lost raise the same exception. `_verdict` is the only place
+- A statement that never arrived and one whose answer was lost raise the same exception. verdict.py is the only place
   that judges.
 - A server that is told to stop waiting for its synchronous standby answers with success and only warns. `_guarded`
   looks at the warnings, because such a commit can still be lost with the primary.
@@ -28,10 +28,11 @@ from pg8000 import exceptions as pg
 from pg8000 import native
 
 from .dsn import Dsn, Host
-from .errors import DatabaseUnavailable, InDoubt, NotReplicated, StatementRefused, StoreError
+from .errors import DatabaseUnavailable, InDoubt, NotReplicated, StoreError
 from .parameters import Value, encode_all
 from .sql import Statement
 from .timed_socket import TimedSocket, TimedTlsSocket, timed, timed_tls
+from .verdict import answered_with_error, field, not_committing, text, verdict
 
 Row = Sequence[Any]
 
@@ -172,10 +173,10 @@ class Connection:
         try:
             answer = call(*arguments)
         except BaseException as error:
-            if not _answered_with_error(error) or _field(error, "C") == _READ_ONLY:
+            if not answered_with_error(error) or field(error, "C") == _READ_ONLY:
                 self.discard()
             if isinstance(error, Exception):
-                raise _verdict(what, error, self._in_transaction) from error
+                raise verdict(what, error, self._in_transaction) from error
             raise
         finally:
             self._socket.until = math.inf
@@ -185,7 +186,7 @@ class Connection:
             # It answered as what it has become: a standby's or a fenced server's word on a task is worth nothing.
             self.discard()
             said = f"{what} was answered, but {why}"
-            raise DatabaseUnavailable(said) if _not_committing(what, self._in_transaction) else InDoubt(said)
+            raise DatabaseUnavailable(said) if not_committing(what, self._in_transaction) else InDoubt(said)
         return answer
 
     def _look_at_notices(self, what: str) -> None:
@@ -231,7 +232,7 @@ def _connect(settings: Settings, host: Host, name: str) -> Connection:
         # Everything that the driver, its SCRAM library and TLS raise here means the same: there is no session.
         if raw is not None:
             _close(raw)
-        raise DatabaseUnavailable(_text(error)) from error
+        raise DatabaseUnavailable(text(error)) from error
     connection = Connection(driver, timeout)
     if (why := _no_primary(driver)) is not None:
         connection.close()
@@ -299,36 +300,3 @@ def _close(raw: socket.socket) -> None:
     descriptor = raw.detach()
     if descriptor >= 0:
         os.close(descriptor)
-
-
-def _answered_with_error(error: BaseException) -> bool:
-    """Whether the server answered ERROR and is ready for the next statement: the one case that is safe to go on."""
-    return isinstance(error, pg.DatabaseError) and _field(error, "V") == "ERROR"
-
-
-def _verdict(what: str, error: Exception, in_transaction: bool) -> StoreError:
-    """The one classifier: what an exception of the driver says about the statement it came from.
-
-    Inside a transaction nothing is done before the COMMIT, so a lost answer there is surely not done.
-    """
-    if _answered_with_error(error):
-        return StatementRefused(f"{what}: {_field(error, 'M')}", _field(error, "C"))
-    if isinstance(error, pg.InterfaceError) and "in failed transaction block" in str(error):
-        return StatementRefused(f"{what}: the transaction had failed and was rolled back", "25P02")
-    if _not_committing(what, in_transaction):
-        said = f"the connection was lost inside a transaction ({what}: {_text(error)}); it is not done"
-        return DatabaseUnavailable(said)
-    return InDoubt(f"the answer to {what} was lost ({_text(error)}); it may have been carried out")
-
-
-def _not_committing(what: str, in_transaction: bool) -> bool:
-    return in_transaction or what in ("begin", "rollback")
-
-
-def _field(error: BaseException, name: str) -> str:
-    detail = error.args[0] if error.args else None
-    return str(detail.get(name, "")) if isinstance(detail, dict) else ""
-
-
-def _text(error: BaseException) -> str:
-    return _field(error, "M") or str(error) or type(error).__name__
