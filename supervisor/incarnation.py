@@ -24,6 +24,7 @@ from ..runtime.store import migrate, pool, recover
 from .lease import Lease, boottime
 from .link import Link
 from .pool_lock import PoolLock
+from .recovery import tell_settled
 from .settings import PoolSettings
 
 #: Seconds in which somebody who has just taken the lock may register: no lease under it means nothing before.
@@ -120,16 +121,8 @@ class Incarnation:
         swept = self._link.try_call(lambda connection: self._sweeping.sweep(connection, self.id))
         for incarnation in swept.incarnations if swept else []:
             events.emit("a lost incarnation was swept", incarnation=str(incarnation))
-        for task in swept.settled if swept else []:
-            events.emit(
-                "a lost worker's task was settled",
-                task=str(task.id),
-                fence=task.fence,
-                attempt=task.attempts,
-                state=str(task.state),
-                proof="lease",
-            )
         if swept:
+            tell_settled("a lost worker's task was settled", swept.settled, proof="lease")
             events.note(Swept(len(swept.incarnations)))
             events.note(Recovered("lease", swept.settled, LeaseProof.cause, swept.overdue))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -143,16 +143,12 @@ class Recovery:
             return None
 
 
+def tell_settled(event: str, settled: Iterable[Settled], **how: object) -> None:
+    """One event for each task that a recovery has settled; `how` says by which proof."""
+    for task in settled:
+        events.emit(event, task=str(task.id), fence=task.fence, attempt=task.attempts, state=str(task.state), **how)
+
+
 def _tell(death: Death, settled: list[Settled]) -> None:
     took = round((time.monotonic() - death.noticed) * 1000, 1)
-    for task in settled:
-        events.emit(
-            "a dead worker's task was settled",
-            task=str(task.id),
-            fence=task.fence,
-            attempt=task.attempts,
-            state=str(task.state),
-            proof="exit",
-            signal=str(death.exit),
-            took_ms=took,
-        )
+    tell_settled("a dead worker's task was settled", settled, proof="exit", signal=str(death.exit), took_ms=took)

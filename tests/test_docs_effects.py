@@ -23,15 +23,15 @@ from deadsure import Ambiguous, App, Call, Contract, Intent, NotSent, Provider, 
 from deadsure.drills.ledger_process import LedgerProcess
 from deadsure.runtime import http_provider, points, reconciling
 from deadsure.runtime.effects import key_for, mismatch
-from deadsure.runtime.model import Claimed, ExitProof, Wanted
+from deadsure.runtime.model import ExitProof, Wanted
 from deadsure.runtime.performing import Attempt
-from deadsure.runtime.store import effects, pool, reconcile, recover
-from deadsure.runtime.store.effects import Permission, Prepared
+from deadsure.runtime.store import pool, reconcile, recover
 from deadsure.testing import Ledger
+from kit.bank import Gate
 from kit.command import environment
 from kit.pages import Page, Shell, code, codes, load, same
 from kit.pool import ROOT, Pool
-from kit.store import Store, WorkerRow
+from kit.store import Store
 from kit.wait import wait_until
 from kit.web import Unwell, serving
 
@@ -49,19 +49,6 @@ CONTRACTS = {
     "none": None,
 }
 ROWS = {row[0]: row[1:] for row in PAGE.table("The contract") if row[0] in CONTRACTS}
-
-
-@dataclass
-class Gate:
-    """The worker's own session, asked directly."""
-
-    worker: WorkerRow
-
-    def stored_effect(self, task: Claimed) -> tuple[str, bytes] | None:
-        return effects.stored(self.worker.connection, self.worker.slot.id, task)
-
-    def before_call(self, task: Claimed, what: Prepared, timeout: float, retention: float | None) -> Permission:
-        return effects.before_call(self.worker.connection, self.worker.slot, task, what, timeout, retention)
 
 
 @dataclass

@@ -17,6 +17,7 @@ from ..db import Connection
 from ..effects import Contract, Receipt
 from ..events import note
 from ..facts import Resolved
+from ..parameters import Value
 from ..receipts import result_of, text_of
 from ..states import State
 
@@ -100,9 +101,7 @@ def absent(connection: Connection, doubt: Doubt, contract: Contract) -> AbsentVe
 def mismatch(connection: Connection, doubt: Doubt, receipt: Receipt, why: str) -> bool:
     """A receipt that proves something else: kept as evidence, a person has to look. False: the task has moved on."""
     shown = text_of(receipt)
-    return bool(
-        connection.run(_MISMATCH, id=doubt.id, fence=doubt.fence, number=doubt.lookups, why=why, receipt=shown)
-    )
+    return bool(connection.run(_MISMATCH, id=doubt.id, fence=doubt.fence, number=doubt.lookups, why=why, receipt=shown))
 
 
 def unavailable(connection: Connection, doubt: Doubt, delay: float) -> bool:
@@ -153,30 +152,21 @@ def resolve(connection: Connection, decision: Decision, repeated: bool = False) 
     `repeated` says that this is such a repeat, and no new request for what was decided long ago: for the counters.
     Raises Undecided; the version is compared before the state, so that who comes second learns that somebody decided.
     """
-    there, decided, version, state, kind = connection.run(
-        _RESOLVE,
-        decision=decision.id,
-        id=decision.task,
-        version=decision.version,
-        state=decision.state,
-        evidence=decision.evidence,
-        actor=decision.actor,
-        result=decision.result,
-    )[0]
+    said: dict[str, Value] = {
+        "decision": decision.id,
+        "id": decision.task,
+        "state": decision.state,
+        "evidence": decision.evidence,
+        "actor": decision.actor,
+        "result": decision.result,
+    }
+    there, decided, version, state, kind = connection.run(_RESOLVE, version=decision.version, **said)[0]
     if decided:
         note(Resolved(decision.id, kind, State(decision.state)))
         return
     if not there:
         raise Undecided("no_such_task")
-    before = connection.run(
-        _DECISION,
-        decision=decision.id,
-        id=decision.task,
-        state=decision.state,
-        evidence=decision.evidence,
-        actor=decision.actor,
-        result=decision.result,
-    )
+    before = connection.run(_DECISION, **said)
     if before and before[0][0]:
         if repeated:
             note(Resolved(decision.id, kind, State(decision.state)))

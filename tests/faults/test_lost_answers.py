@@ -57,6 +57,17 @@ def _hit(proxy: FaultProxy, statement: str, fault: Fault, times: int, chance: fl
         proxy.add(statement, fault, times=times_each, chance=chance, cut=cut, **more)
 
 
+def _hit_in_doubt(proxy: FaultProxy, statement: str, fault: Fault, chance: float) -> None:
+    """As `_hit`, each time another request; what comes late comes at once, beside its repeat, and after it."""
+    if fault is not Fault.LATE:
+        _hit(proxy, statement, fault, HITS, chance, once=True)
+        return
+    part = HITS // 3
+    _hit(proxy, statement, fault, part, chance / 2, delay=0.01, once=True)
+    _hit(proxy, statement, fault, part, chance / 2, until=statement, when_sent=True, fresh=True, once=True)
+    _hit(proxy, statement, fault, HITS - 2 * part, chance / 2, until=statement, fresh=True, once=True)
+
+
 # --- the hot statement, and the finish of what it cannot do
 
 
@@ -198,14 +209,7 @@ def test_a_submit_is_stored_once(
     pool: Callable[..., Pool], store: Store, proxy: FaultProxy, fault: Fault, tmp_path: Path
 ) -> None:
     running = pool(workers=2)
-    if fault is Fault.LATE:
-        # At once, beside its repeat, and after it.
-        part = HITS // 3
-        _hit(proxy, "submit", fault, part, 0.1, delay=0.01, once=True)
-        _hit(proxy, "submit", fault, part, 0.1, until="submit", when_sent=True, fresh=True, once=True)
-        _hit(proxy, "submit", fault, HITS - 2 * part, 0.1, until="submit", fresh=True, once=True)
-    else:
-        _hit(proxy, "submit", fault, HITS, 0.2, once=True)
+    _hit_in_doubt(proxy, "submit", fault, 0.2)
     log = tmp_path / "log"
     with Clients(running, log) as clients:
         wait_until(lambda: len(proxy.happened(fault.value)) >= HITS, f"{HITS} faults", 600)
@@ -312,13 +316,7 @@ def test_a_start_reports_what_it_recovered_though_its_answer_was_lost(
 def test_a_decision_is_taken_once(pool: Callable[..., Pool], store: Store, proxy: FaultProxy, fault: Fault) -> None:
     running = pool(workers=1)
     unknown = _unknown_tasks(store, 3 * HITS)
-    if fault is Fault.LATE:
-        part = HITS // 3
-        _hit(proxy, "resolve", fault, part, 0.2, delay=0.01, once=True)
-        _hit(proxy, "resolve", fault, part, 0.2, until="resolve", when_sent=True, fresh=True, once=True)
-        _hit(proxy, "resolve", fault, HITS - 2 * part, 0.2, until="resolve", fresh=True, once=True)
-    else:
-        _hit(proxy, "resolve", fault, HITS, 0.4, once=True)
+    _hit_in_doubt(proxy, "resolve", fault, 0.4)
 
     def decide(task: UUID) -> Answer:
         state = ("succeeded", "failed", "canceled")[task.int % 3]
