@@ -78,12 +78,8 @@ def api(new_api: Callable[..., Api]) -> Api:
     return new_api()
 
 
-#: Files that say nothing about the Python they run on: pages, commands as processes, SQL, rules, PostgreSQL's programs.
-ONCE = (
-    "test_after_restore", "test_bench", "test_dashboard", "test_docs", "test_docs_applications",
-    "test_docs_configuration", "test_docs_effects", "test_docs_http", "test_docs_operations", "test_embedded",
-    "test_guards", "test_model", "test_prometheus", "test_prune", "test_roles", "test_views",
-)  # fmt: skip
+#: Files in which Python has no part: proofs of a model, rules and dashboards, texts compared with texts.
+ONCE = ("test_dashboard", "test_guards", "test_model", "test_prometheus")
 
 
 @pytest.hookimpl(tryfirst=True)

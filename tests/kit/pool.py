@@ -86,8 +86,10 @@ class Pool:
         return self.process.pid
 
     def worker_pids(self) -> list[int]:
-        """The pids of the workers that are there, from shared memory through the API."""
-        found = [w["pid"] for w in self.get("/workers").body["workers"] if w["pid"]]
+        """The pids of the workers that are there, from shared memory through the API; waits while that is replaced."""
+        answer = wait_until(lambda: found if (found := self.get("/workers")).status else None, "the API answers")
+        assert answer is not None
+        found = [w["pid"] for w in answer.body["workers"] if w["pid"]]
         self._pids.update(found)
         return found
 

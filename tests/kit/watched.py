@@ -64,7 +64,10 @@ class Watched:
     def kill(self) -> str:
         """The id of a task of which nobody knows whether it happened: its worker was killed while it slept."""
         task = self.pool.submit("sleep", {"seconds": 600})
-        os.kill(wait_until(lambda: self._holder(task), "a worker has the task"), signal.SIGKILL)
+        victim = wait_until(lambda: self._holder(task), "a worker has the task")
+        busy = 'deadsure_workers{state="busy"} > 0'
+        wait_until(lambda: self.prometheus.now(busy), "Prometheus has seen a busy worker", 30)
+        os.kill(victim, signal.SIGKILL)
         self.pool.wait_for(task, "unknown")
         return task
 
