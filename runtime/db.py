@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pg8000 import exceptions as pg
-from pg8000 import native
+from pg8000.native import PreparedStatement
 
+from .driver import Driver
 from .dsn import Dsn, Host
 from .errors import DatabaseUnavailable, InDoubt, NotReplicated, StoreError
 from .parameters import Value, encode_all
@@ -42,12 +43,13 @@ SOCKET_MARGIN = 1.0
 #: The SQLSTATE of a server that has become a standby: the next connection looks for the primary anew.
 _READ_ONLY = "25006"
 
-#: Every statement of ours finds its rows by an index. A plan made while the tables were empty would read them whole
-#: instead, and a prepared statement keeps its plan until the next ANALYZE, which may be minutes away.
+#: Every statement of ours finds its rows by an index, and in its order. A plan made while the tables were empty would
+#: read them whole instead, or a whole queue by a bitmap to sort it; and a prepared statement keeps its plan until the
+#: next ANALYZE, which may be minutes away.
 #: Before PostgreSQL 18 what is off is only made dear, so dear that every plan which needs it (a foreign key's check of
 #: a table without an index) would be compiled at each run, for seconds: so jit is off as well.
-PLANS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
-          "plan_cache_mode": "force_generic_plan"}  # fmt: skip
+PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
+         "jit": "off", "plan_cache_mode": "force_generic_plan"}  # fmt: skip
 
 #: Of each list of hosts the one that was the primary last: hosts that are gone without a word are not waited for anew.
 _latest: dict[tuple[Host, ...], Host] = {}
@@ -83,12 +85,12 @@ class Connection:
     `wait_at_most` left it: then it is in doubt.
     """
 
-    def __init__(self, driver: native.Connection, timeout: float) -> None:
+    def __init__(self, driver: Driver, timeout: float) -> None:
         self._driver = driver
         self._socket: TimedSocket | TimedTlsSocket = driver._usock
         self._timeout = timeout
         self._latest = math.inf
-        self._prepared: dict[str, native.PreparedStatement] = {}
+        self._prepared: dict[str, PreparedStatement] = {}
         self._in_transaction = False
         self._backend: Backend | None = None
         self.usable = True
@@ -135,6 +137,16 @@ class Connection:
     def wait_at_most(self, seconds: float) -> None:
         """Let everything from now on, up to the next call of this, end within `seconds`: a caller's budget."""
         self._latest = time.monotonic() + max(0.001, seconds)
+
+    def heard(self) -> list[str]:
+        """The payloads of the notifications that came in with answers since the last call."""
+        payloads = [payload for _, _, payload in self._driver.notifications]
+        self._driver.notifications.clear()
+        return payloads
+
+    def fileno(self) -> int:
+        """The socket's descriptor: readable when something came in unasked, -1 when it is closed."""
+        return self._socket.fileno()
 
     def discard(self) -> None:
         """Close the descriptor without a word to the server. Safe in a forked child, and when called twice."""
@@ -240,7 +252,7 @@ def _connect(settings: Settings, host: Host, name: str) -> Connection:
     return connection
 
 
-def _no_primary(driver: native.Connection) -> str | None:
+def _no_primary(driver: Driver) -> str | None:
     """Why this server is not the one to ask; None when it is. PostgreSQL 14 and later report it with every change."""
     if driver.parameter_statuses.get("in_hot_standby") == "on":
         return "it is a standby, and no state is ever read from one"
@@ -249,11 +261,11 @@ def _no_primary(driver: native.Connection) -> str | None:
     return None
 
 
-def _start_session(settings: Settings, host: Host, name: str, raw: TimedSocket) -> native.Connection:
+def _start_session(settings: Settings, host: Host, name: str, raw: TimedSocket) -> Driver:
     dsn = settings.dsn
     tls = dsn.ssl_context()
     milliseconds = str(int(settings.statement_timeout * 1000))
-    return native.Connection(
+    return Driver(
         dsn.user,
         host=host.name,
         database=dsn.database,

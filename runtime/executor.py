@@ -26,6 +26,7 @@ _MOST_INNER = 5
 
 #: A class's own name; a metaclass cannot come between.
 _TYPE_NAME: Callable[[type], str] = type.__dict__["__name__"].__get__
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=msgspec.to_builtins)
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -88,7 +89,7 @@ def encoded(value: Any) -> str:
     dataclasses, Structs and what else msgspec knows become JSON; a name that is a number becomes a text.
     """
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, default=msgspec.to_builtins)
+        text = _ENCODER.encode(value)
         raw = text.encode("utf-8")
     except BaseException as error:  # noqa: BLE001  a __repr__ or a generator of the user's may raise anything
         raise NotStorable(reason_of(error)) from None
@@ -96,7 +97,7 @@ def encoded(value: Any) -> str:
         raise NotStorable(f"it has {len(raw)} bytes of JSON, at most {MAX_RESULT} are kept")
     if payload.too_deep(raw):
         raise NotStorable(f"lists and objects in it nest deeper than {payload.MAX_DEPTH}")
-    if _NUL.search(text):
+    if "\\u0000" in text and _NUL.search(text):
         raise NotStorable("a text in it holds the character NUL")
     return text
 

@@ -42,10 +42,14 @@ def encode(value: Value) -> str | None:
 
 
 def _array(values: Iterable[Value]) -> str:
-    return "{" + ",".join(_element(encode(value)) for value in values) + "}"
+    return "{" + ",".join(map(_element, values)) + "}"
 
 
-def _element(text: str | None) -> str:
-    if text is None:
-        return "NULL"
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _element(value: Value) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case int() | float() | UUID() | datetime():
+            return encode(value) or ""
+        case _:
+            return '"' + (encode(value) or "").replace("\\", "\\\\").replace('"', '\\"') + '"'
