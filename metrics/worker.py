@@ -78,10 +78,10 @@ class WorkerCounter:
             self._page.add(cells.of_pool(c.CLAIMS, "in_doubt"))
 
     def _ran(self, fact: Ran) -> None:
-        self._post(self._tally.new().run(fact.kind, fact.seconds).changes)
+        self._page.ledger.post(self._tally.new().run(fact.kind, fact.seconds).changes)
 
     def _called(self, fact: Called) -> None:
-        self._post(self._tally.new().call(fact.provider, fact.outcome).changes)
+        self._page.ledger.post(self._tally.new().call(fact.provider, fact.outcome).changes)
 
     def _asking(self, fact: Asking) -> None:
         self._lookup = fact
