@@ -17,6 +17,7 @@ from ..metrics.exposition import Exposition
 from ..metrics.memory import MetricsMemory
 from ..runtime import events
 from ..runtime.blackbox import PoolMemory
+from .announcing import Announcer
 from .application import Application
 from .pool import Pool
 from .settings import ApiSettings
@@ -26,7 +27,9 @@ from .writer import Writer
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """`wake_workers` tells this host's idle workers that something was committed: a hint, they also look themselves."""
+    """`wake_workers` tells idle workers, here and on other hosts, that something was committed: a hint, they also look
+    themselves.
+    """
 
     settings: ApiSettings
     memory: PoolMemory
@@ -54,10 +57,12 @@ def make(
     longest = min(settings.database.statement_timeout, 0.75 * settings.request_budget)
     database = replace(settings.database, statement_timeout=longest)
     pool = Pool(database, settings.db_connections, "deadsure api", counter)
+    announcer = Announcer(database, memory)
 
     def wake_workers() -> None:
         with suppress(BlockingIOError):
             os.write(wake, (1).to_bytes(8, "little"))
+        announcer.committed()
 
     return Front(
         settings=settings,

@@ -77,12 +77,15 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The pool as a whole. `trusted_until` is nanoseconds of CLOCK_BOOTTIME; 0 without a lease."""
+    """The pool as a whole. `trusted_until` is nanoseconds of CLOCK_BOOTTIME; 0 without a lease. `announce_as` is this
+    incarnation's id while another one may have idle workers, None while nobody else would hear it.
+    """
 
     recovered: bool
     ever_ready: bool
     draining: bool
     trusted_until: int
+    announce_as: UUID | None = None
 
     @property
     def trusted(self) -> bool:
@@ -133,7 +136,6 @@ class SeatMemory:
     @drain.setter
     def drain(self, value: bool) -> None:
         self._memory[self._drain_at] = int(value)
-
 
     @property
     def problem(self) -> str:
@@ -192,15 +194,17 @@ class PoolMemory:
 
     def __init__(self, seats: int) -> None:
         self._memory = mmap.mmap(-1, _HEADER_SIZE + seats * _SEAT_SIZE)
-        self._header = Record(self._memory, 0, "BBBq")
+        self._header = Record(self._memory, 0, "BBBq16s")
         self.seats = tuple(SeatMemory(self._memory, _HEADER_SIZE + n * _SEAT_SIZE) for n in range(seats))
 
     def write_header(self, header: Header) -> None:
-        self._header.write(header.recovered, header.ever_ready, header.draining, header.trusted_until)
+        sender = header.announce_as.bytes if header.announce_as else _NOTHING
+        self._header.write(header.recovered, header.ever_ready, header.draining, header.trusted_until, sender)
 
     def read_header(self) -> Header:
         found = self._header.read()
         if found is None:
             return Header(False, False, False, 0)
-        recovered, ever_ready, draining, trusted_until = found
-        return Header(bool(recovered), bool(ever_ready), bool(draining), trusted_until)
+        recovered, ever_ready, draining, trusted_until, sender = found
+        announce_as = UUID(bytes=sender) if sender != _NOTHING else None
+        return Header(bool(recovered), bool(ever_ready), bool(draining), trusted_until, announce_as)

@@ -24,7 +24,7 @@ from ..runtime.store import migrate, pool, recover
 from .lease import Lease, boottime
 from .link import Link
 from .pool_lock import PoolLock
-from .recovery import tell_settled
+from .recovery import requeued, tell_settled
 from .settings import PoolSettings
 
 #: Seconds in which somebody who has just taken the lock may register: no lease under it means nothing before.
@@ -107,16 +107,23 @@ class Incarnation:
         """When (time.monotonic) the next renewal is due."""
         return self._renew_at
 
+    @property
+    def announce_as(self) -> UUID | None:
+        """Its id while another incarnation may have idle workers; None when nobody else would hear it."""
+        return self.id if self.begun and self.lease.others else None
+
     def end(self) -> bool:
         """Close the book; every slot has ended by then. True when the database has it."""
         if not self._registered:
             return True
         return self._link.try_call(lambda connection: pool.end_incarnation(connection, self.id) or True) is not None
 
-    def sweep_if_due(self) -> None:
-        """End the incarnations that are lost by the database's clock, and settle what they held."""
+    def sweep_if_due(self) -> bool:
+        """End the incarnations that are lost by the database's clock, and settle what they held. True: some of it is
+        queued again.
+        """
         if time.monotonic() < self._sweep_at:
-            return
+            return False
         self._sweep_at = time.monotonic() + self._settings.renew_every
         swept = self._link.try_call(lambda connection: self._sweeping.sweep(connection, self.id))
         for incarnation in swept.incarnations if swept else []:
@@ -125,6 +132,7 @@ class Incarnation:
             tell_settled("a lost worker's task was settled", swept.settled, proof="lease")
             events.note(Swept(len(swept.incarnations)))
             events.note(Recovered("lease", swept.settled, LeaseProof.cause, swept.overdue))
+        return swept is not None and requeued(swept.settled)
 
     def _take_lock(self) -> bool:
         if self._lock.held or self._lock.take():

@@ -33,6 +33,8 @@ class Lease:
         self.incarnation = incarnation
         self.token = new_token()
         self.trusted_until = 0
+        #: Whether another incarnation was alive at the last renewal.
+        self.others = False
         self._seconds = seconds
         self._in_doubt: list[int] = []
 
@@ -51,9 +53,11 @@ class Lease:
         following = new_token()
         tokens = [self.token, *self._in_doubt]
         self._in_doubt.append(following)
-        if not pool.renew(connection, self.incarnation, tokens, following, self._seconds):
+        renewal = pool.renew(connection, self.incarnation, tokens, following, self._seconds)
+        if renewal is None:
             return False
         self.token, self._in_doubt = following, []
+        self.others = renewal.others
         self._extend(started)
         return True
 

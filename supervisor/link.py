@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from ..runtime import db, events
 from ..runtime.db import Connection
 from ..runtime.errors import DatabaseUnavailable, InDoubt, StatementRefused, StoreError
 from ..runtime.facts import Answered
+from ..runtime.store import pool
 from ..runtime.store.sessions import Sessions
 from .resolver import Resolver
 
@@ -25,22 +27,27 @@ class Link:
     def __init__(self, settings: db.Settings, name: str, resolver: Resolver) -> None:
         self._settings = settings
         self._resolver = resolver
-        self._sessions = Sessions(name)
+        self._sessions = Sessions(name, self._listen)
         self._pause = 0.0
         self._not_before = 0.0
         #: CLOCK_BOOTTIME (nanoseconds) at which this incarnation must have its hands free to kill its workers.
         self.trusted_until = 0
+        #: Is told who has announced something, as it came in with an answer.
+        self.heard: Callable[[Sequence[str]], None] = lambda _: None
 
     def call(self, work: Callable[[Connection], T]) -> T:
         """Run `work`. Raises StoreError: DatabaseUnavailable also when the last attempt was too short ago."""
         try:
-            result = work(self._connected())
+            connection = self._connected()
+            result = work(connection)
         except (DatabaseUnavailable, InDoubt) as error:
             events.note(Answered(False))
             self._lost(error)
             raise
         events.note(Answered(True))
         self._recovered()
+        if senders := connection.heard():
+            self.heard(senders)
         return result
 
     def try_call(self, work: Callable[[Connection], T]) -> T | None:
@@ -52,6 +59,11 @@ class Link:
         except StoreError:  # `call` has told
             return None
         return None
+
+    @property
+    def fileno(self) -> int | None:
+        """The descriptor of the open session, readable when something came in unasked; None without one."""
+        return self._sessions.present.fileno() if self._sessions.present is not None else None
 
     @property
     def retry_at(self) -> float:
@@ -72,6 +84,12 @@ class Link:
             dsn = resolved
         patience = min(self._settings.connect_timeout, self._seconds_left())
         return self._sessions.take(replace(self._settings, dsn=dsn, connect_timeout=patience), self._seconds_left)
+
+    def _listen(self, connection: Connection) -> None:
+        """For each new session. What was announced while there was none was not heard, so it counts as announced."""
+        with suppress(StatementRefused):
+            pool.listen(connection)
+        self.heard(("",))
 
     def _seconds_left(self) -> float:
         """How long a call may hang: never beyond the end of the trust window, while there is one."""

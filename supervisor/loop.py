@@ -8,7 +8,6 @@ something happens.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import time
@@ -24,6 +23,7 @@ from ..runtime.store import pool
 from . import kernel
 from .apis import Apis
 from .figures import Figures
+from .hearing import Hearing
 from .incarnation import Incarnation
 from .link import Link
 from .notify import Notify
@@ -70,6 +70,7 @@ class Supervisor:
         self._apis = Apis(settings.api_processes, api, listener, self._shared)
         self._incarnation = self._new_incarnation()
         self._former: Incarnation | None = None
+        self._hearing = Hearing(self._link, self._shared.wake, lambda: self._incarnation)
         self._first = True
         self._ever_ready = False
         self._promote_at = 0.0
@@ -97,7 +98,7 @@ class Supervisor:
         self._hear_signals()
         self._notice_exits()
         self._resolver.keep()
-        self._recovery.settle(self._link, self._workers.pids | self._apis.pids | self._resolver.pids)
+        self._settle()
         self._apis.keep(self._watch)
         self._take_part()
         self._promote()
@@ -105,7 +106,8 @@ class Supervisor:
         self._tell_pool()
         self._read_figures()
         self._counter.round(time.monotonic() - began, len(self._recovery), self._output.dropped)
-        self._watch.sleep_until(self._next_due())
+        if self._watch.sleep_until(self._next_due(), self._hearing.descriptor):
+            self._hearing.listen()
 
     # --- the verbs
 
@@ -128,12 +130,17 @@ class Supervisor:
             self._recovery.add(death)
         self._apis.notice_exits(self._watch)
 
+    def _settle(self) -> None:
+        if self._recovery.settle(self._link, self._workers.pids | self._apis.pids | self._resolver.pids):
+            self._hearing.announce()
+
     def _take_part(self) -> None:
         """Be an incarnation with a valid lease; become one when there is none and nothing of a former one is left."""
         if self._incarnation.begun:
             self._link.trusted_until = self._incarnation.lease.trusted_until
             if self._incarnation.renew_if_due(self._workers.request_cancel, self._recovery.settle_again):
-                self._incarnation.sweep_if_due()
+                if self._incarnation.sweep_if_due():
+                    self._hearing.announce()
             else:
                 self._forsake()
         elif not self._stopping.told_to and not self._unsettled:
@@ -161,7 +168,7 @@ class Supervisor:
         if self._incarnation.begun and time.monotonic() >= self._promote_at:
             self._promote_at = time.monotonic() + PROMOTE_EVERY
             if self._link.try_call(pool.promote):
-                os.eventfd_write(self._shared.wake, 1)
+                self._hearing.announce()
 
     def _keep_workers(self) -> None:
         if self._incarnation.begun and not self._stopping.told_to:
@@ -174,7 +181,8 @@ class Supervisor:
     def _tell_pool(self) -> None:
         trusted_until = self._incarnation.lease.trusted_until if self._incarnation.begun else 0
         told_to_stop = self._stopping.told_to
-        header = Header(self._incarnation.begun, self._ever_ready, told_to_stop, trusted_until)
+        announce_as = self._incarnation.announce_as
+        header = Header(self._incarnation.begun, self._ever_ready, told_to_stop, trusted_until, announce_as)
         self._shared.memory.write_header(header)
         if self._ever_ready:
             self._notify.once("READY=1")
@@ -203,11 +211,13 @@ class Supervisor:
         elif not self._stopping.told_to:
             due.append(now + 0.05)
         due += self._recovery.due(self._link)
-        later = [*self._workers.due, *self._apis.retry_at, *self._resolver.due]
+        later = [*self._workers.due, *self._apis.retry_at, *self._resolver.due, self._hearing.due]
         return min(due + [at for at in later if at > now])
 
     def _close(self) -> int:
         settled = not self._unsettled and self._incarnation.end()
+        if settled:
+            self._hearing.announce()  # what the workers gave back is for others
         self._apis.stop(self._watch, time.monotonic() + self._stopping.grace)
         self._link.close()
         self._resolver.close()

@@ -21,6 +21,7 @@ from ..runtime.db import Connection
 from ..runtime.errors import StoreError
 from ..runtime.facts import Missed, Recovered
 from ..runtime.model import JSON, Cause, ExitProof, Settled
+from ..runtime.states import State
 from ..runtime.store import recover
 from ..runtime.store.account import Counted
 from . import descendants
@@ -95,26 +96,30 @@ class Recovery:
             death.noticed = time.monotonic()
             self._open.append(death)
 
-    def settle(self, link: Link, living: Collection[int]) -> None:
-        """Recover and collect every death in the list; what the database does not answer for stays in it.
+    def settle(self, link: Link, living: Collection[int]) -> bool:
+        """Recover and collect every death in the list; what the database does not answer for stays in it. True: some
+        of what the dead held is queued again.
 
         `living` are the pids of our living children: all other children of ours were left behind by the dead.
         """
+        back = False
         if not self._open or not self._left_behind_are_gone(living):
-            return
+            return back
         until = time.monotonic() + LONGEST
         while self._open and self._not_before <= time.monotonic() < until:
             death = self._open[0]
             recovered = self._recover(link, death)
             if recovered is None:
-                return
+                break
             settled, missed = recovered
+            back = back or requeued(settled)
             self._open.pop(0)
             death.child.reap()
             self._settled.append(death)
             _tell(death, settled)
             events.note(missed)
             events.note(Recovered("exit", settled, death.cause, time.monotonic() - death.noticed))
+        return back
 
     def due(self, link: Link) -> list[float]:
         """When (time.monotonic) the next attempt may be made."""
@@ -141,6 +146,11 @@ class Recovery:
                 death.told = True
                 events.emit("a death is not settled yet", pid=death.child.pid, error=str(error))
             return None
+
+
+def requeued(settled: Iterable[Settled]) -> bool:
+    """Whether some of these tasks are queued again."""
+    return any(task.state is State.QUEUED for task in settled)
 
 
 def tell_settled(event: str, settled: Iterable[Settled], **how: object) -> None:

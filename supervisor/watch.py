@@ -32,10 +32,26 @@ class Watch:
         if child.output in self._selector.get_map():
             self._selector.unregister(child.output)
 
-    def sleep_until(self, due: float) -> None:
-        """Wait until `due` (time.monotonic) at the latest, and pass on what the children print."""
-        for key, _ in self._selector.select(max(0.0, due - time.monotonic())):
-            if key.fd == self._report:
+    def sleep_until(self, due: float, guest: int | None = None) -> bool:
+        """Wait until `due` (time.monotonic) at the latest, and pass on what the children print. `guest` is a descriptor
+        that wakes only this time; True when it is readable.
+        """
+        readable = False
+        for key in self._woken(max(0.0, due - time.monotonic()), guest):
+            if key.fd == guest:
+                readable = True
+            elif key.fd == self._report:
                 os.eventfd_read(self._report)
             elif isinstance(key.data, Relay) and not key.data.drain():
                 self._selector.unregister(key.fileobj)
+        return readable
+
+    def _woken(self, seconds: float, guest: int | None) -> list[selectors.SelectorKey]:
+        # It does not stay: a session that is lost is closed, and its number is soon that of another descriptor.
+        if guest is not None:
+            self._selector.register(guest, selectors.EVENT_READ)
+        try:
+            return [key for key, _ in self._selector.select(seconds)]
+        finally:
+            if guest is not None:
+                self._selector.unregister(guest)

@@ -11,13 +11,20 @@ on conflict (incarnation) do nothing;
 
 -- name: renew_lease
 -- One renewal per incarnation. The token must be the last one confirmed, or the one of a renewal whose answer was
--- lost: so a cloned machine is refused, and one lost answer kills nobody. No row: refused.
+-- lost: so a cloned machine is refused, and one lost answer kills nobody. Answers whether another incarnation is alive,
+-- which may have idle workers. No row: refused.
 update deadsure.incarnations i
    set lease_until = clock_timestamp() + make_interval(secs => cast(:lease as double precision)),
        token = cast(:next_token as bigint)
  where i.incarnation = cast(:incarnation as uuid) and i.ended_at is null
    and i.token = any(cast(:tokens as bigint[]))
-returning i.lease_until;
+returning exists (select 1 from deadsure.incarnations o
+                   where o.incarnation <> i.incarnation and o.ended_at is null and o.lease_until > clock_timestamp());
+
+-- name: lock_incarnation
+-- First statement of an orderly end: waits for whoever registers a slot under it just now, so that the second, with a
+-- fresh snapshot, sees that slot. No row: there is no such incarnation.
+select i.incarnation from deadsure.incarnations i where i.incarnation = cast(:incarnation as uuid) for update;
 
 -- name: end_incarnation
 -- The last act of an orderly stop: all its slots have been ended by the proof of their exit. No row: it had ended.
@@ -92,3 +99,16 @@ moved as (
   returning 1
 )
 select count(*) from moved;
+
+-- name: listen
+-- From now on this session hears what is announced.
+listen deadsure_ready;
+
+-- name: announce
+-- Tells every supervisor that listens that there may be work. A NOTIFY makes its transaction wait for the disk and for
+-- a synchronous standby, under a lock that all others wait for. A hint is not worth that, so here it does not.
+select set_config('synchronous_commit', 'off', true), pg_notify('deadsure_ready', cast(:sender as text));
+
+-- name: hear
+-- Asks for nothing: the driver reads what was announced with the answer.
+select 1;

@@ -1,9 +1,12 @@
-"""A pool in the database: incarnations with their lease, slots, kinds, and the promotion of due tasks."""
+"""A pool in the database: incarnations with their lease, slots, kinds, the promotion of due tasks, and what pools tell
+each other.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from .. import sql
@@ -13,6 +16,7 @@ from ..model import Kind, LockIdentity, Slot
 _REGISTER = sql.statement("register_incarnation")
 _RENEW = sql.statement("renew_lease")
 _LEFT = sql.statement("lease_left")
+_LOCK = sql.statement("lock_incarnation")
 _END = sql.statement("end_incarnation")
 _SLOT = sql.statement("register_slot")
 _KIND = sql.statement("register_kind")
@@ -20,6 +24,15 @@ _CANCELS = sql.statement("cancel_requests")
 _OPEN_SLOTS = sql.statement("slots_of")
 _COUNT = sql.statement("count_waiting")
 _PROMOTE = sql.statement("promote")
+_LISTEN = sql.statement("listen")
+_ANNOUNCE = sql.statement("announce")
+_HEAR = sql.statement("hear")
+
+
+class Renewal(NamedTuple):
+    """The lease was prolonged. `others`: another incarnation on this database has a valid lease too."""
+
+    others: bool
 
 
 def register_incarnation(
@@ -48,10 +61,12 @@ def register_incarnation(
     )
 
 
-def renew(connection: Connection, incarnation: UUID, tokens: Iterable[int], next_token: int, lease: float) -> bool:
-    """Prolong the lease if it shows one of `tokens`. False: refused, this incarnation has ended or was cloned."""
+def renew(
+    connection: Connection, incarnation: UUID, tokens: Iterable[int], next_token: int, lease: float
+) -> Renewal | None:
+    """Prolong the lease if it shows one of `tokens`. None: refused, this incarnation has ended or was cloned."""
     rows = connection.run(_RENEW, incarnation=incarnation, tokens=list(tokens), next_token=next_token, lease=lease)
-    return bool(rows)
+    return Renewal(rows[0][0]) if rows else None
 
 
 def lease_left(connection: Connection, pool: str, lock: LockIdentity) -> float | None:
@@ -62,7 +77,9 @@ def lease_left(connection: Connection, pool: str, lock: LockIdentity) -> float |
 
 def end_incarnation(connection: Connection, incarnation: UUID) -> bool:
     """Close the book after an orderly stop. False: it had ended, or one of its slots has not."""
-    return bool(connection.run(_END, incarnation=incarnation))
+    with connection.transaction():
+        connection.run(_LOCK, incarnation=incarnation)
+        return bool(connection.run(_END, incarnation=incarnation))
 
 
 def register_slot(connection: Connection, slot: Slot, incarnation: UUID, number: int) -> bool:
@@ -104,3 +121,18 @@ def count_waiting(connection: Connection, queues: Sequence[str]) -> int:
 def promote(connection: Connection) -> int:
     """Move tasks whose time has come to `ready`; at most 1,000 a call. Returns how many moved."""
     return int(connection.run(_PROMOTE)[0][0])
+
+
+def listen(connection: Connection) -> None:
+    """Have this session hear what is announced; `connection.heard` has it."""
+    connection.run(_LISTEN)
+
+
+def announce(connection: Connection, incarnation: UUID) -> None:
+    """Tell the supervisors of all hosts that there may be work. A hint: send it after the commit, and rarely."""
+    connection.run(_ANNOUNCE, sender=str(incarnation))
+
+
+def hear(connection: Connection) -> None:
+    """Have the driver read what came in since the last answer."""
+    connection.run(_HEAR)

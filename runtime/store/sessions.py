@@ -24,9 +24,10 @@ MOST = 2
 class Sessions:
     """One owner's sessions with the primary: the present one, and those that it gave up in the middle of something."""
 
-    def __init__(self, name: str) -> None:
-        """`name` is shown in pg_stat_activity."""
+    def __init__(self, name: str, begin: Callable[[Connection], None] | None = None) -> None:
+        """`name` is shown in pg_stat_activity; `begin` is what each session begins with."""
         self._name = name
+        self._begin = begin
         self._present: Connection | None = None
         self._left: list[Backend] = []
 
@@ -67,6 +68,8 @@ class Sessions:
         connection = db.connect(settings, self._name)
         connection.wait_at_most(seconds_left())
         connection.identify(_IDENTITY)
+        if self._begin is not None:
+            self._begin(connection)
         self._present = connection
         return connection
 

@@ -19,7 +19,8 @@ POLL = 0.5
 #: Seconds beyond the poll interval after which a task has started, and what a busy machine may add.
 MORE = 1.0
 SLACK = 2.0
-_OURS = "application_name like 'deadsure%' and datname = current_database()"
+#: The announcer has one only while another host lives, and only when something is to be announced.
+_OURS = "application_name like 'deadsure%' and application_name !~ 'announcer' and datname = current_database()"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 

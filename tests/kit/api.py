@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db, dsn
@@ -47,9 +48,16 @@ class Api:
         print(json.dumps({"do": do, **what}), file=self._host.stdin, flush=True)
         return self._answer()
 
-    def header(self, *, recovered: bool = True, ever_ready: bool = True, trusted: bool = True) -> None:
-        until = 2**62 if trusted else 0
-        self.tell("header", recovered=recovered, ever_ready=ever_ready, draining=False, trusted_until=until)
+    def header(
+        self,
+        *,
+        recovered: bool = True,
+        ever_ready: bool = True,
+        trusted: bool = True,
+        announce_as: UUID | None = None,
+    ) -> None:
+        fields = {"recovered": recovered, "ever_ready": ever_ready, "trusted_until": 2**62 if trusted else 0}
+        self.tell("header", draining=False, announce_as=announce_as and str(announce_as), **fields)
 
     def worker(self, phase: str, *, seat: int = 0, pid: int = 1, task: str | None = None, fence: int = 0) -> None:
         self.tell("seat", seat=seat, pid=pid, exits=2, last_exit="SIGKILL")

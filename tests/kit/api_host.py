@@ -48,7 +48,8 @@ def fork(sock: socket.socket, memory: PoolMemory, wake: int, given: dict[str, An
 def obey(memory: PoolMemory, wake: int, pid: int, command: dict[str, Any]) -> Any:
     match command.pop("do"):
         case "header":
-            memory.write_header(Header(**command))
+            sender = command.pop("announce_as", None)
+            memory.write_header(Header(**command, announce_as=UUID(sender) if sender else None))
         case "seat":
             seat = memory.seats[command["seat"]]
             seat.write_seat(Seat(Seating.TAKEN, command["pid"], 0, command["exits"], command["last_exit"]))
