@@ -10,6 +10,7 @@ from ..drills.modes import contract_of
 from ..runtime.effects import Intent
 from ..runtime.handlers import App
 from ..runtime.http_provider import HttpProvider
+from . import bare
 
 #: The environment's words: the measurement's name, and where its ledger listens.
 NAME = "DEADSURE_BENCH_NAME"
@@ -41,5 +42,7 @@ def make(name: str, ledger: str = "http://127.0.0.1:1") -> App:
     return made
 
 
+if bare.BARE in os.environ:
+    bare.strip()
 if NAME in os.environ:
     app = make(os.environ[NAME], os.environ[LEDGER])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from socket import create_server
@@ -65,14 +65,16 @@ class ServedPool:
 
 
 @contextmanager
-def serving(site: Site, workers: int, ledger: str = "http://127.0.0.1:1") -> Iterator[ServedPool]:
-    """A pool with so many workers, all ready; stopped at the end."""
+def serving(
+    site: Site, workers: int, ledger: str = "http://127.0.0.1:1", queues: Sequence[str] = ()
+) -> Iterator[ServedPool]:
+    """A pool with so many workers on these queues, else on the site's own, all ready; stopped at the end."""
     with create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     settings = {
         "APP": f"{app.__name__}:app",
         "POOL_NAME": site.name,
-        "POOL_QUEUES": site.name,
+        "POOL_QUEUES": ",".join(queues or [site.name]),
         "POOL_WORKERS": str(workers),
         "POOL_RUNTIME_DIR": mkdtemp(prefix="pool-", dir=site.folder),
         "HTTP_BIND": address,

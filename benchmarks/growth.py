@@ -36,7 +36,8 @@ select gen_random_uuid(), :kind, 'elsewhere', 0, 'succeeded', 'fail', 1, 1, now(
 _QUEUED = """
 with stored as (
   insert into deadsure.tasks (id, kind, queue, priority, on_death, max_attempts, created_at, run_at, payload)
-  select gen_random_uuid(), :kind, :queue, 0, 'fail', 1, now(), clock_timestamp(), '{}' from generate_series(1, :number)
+  select gen_random_uuid(), :kind, cast(:queue as text) || coalesce('.' || nullif(n % cast(:queues as integer), 0), ''),
+         0, 'fail', 1, now(), clock_timestamp(), '{}' from generate_series(1, :number) n
   returning queue, priority, run_at, id, kind)
 insert into deadsure.ready (queue, priority, run_at, id, kind) select queue, priority, run_at, id, kind from stored
 """
@@ -86,31 +87,34 @@ class Growth:
         found.append(self.snapshot(60_000))
         for workers in (4, 8, 16):
             found.append(self.beside(f"{workers} workers", lambda: self.queued(20_000), workers))
+        found.append(self.beside("10 queues", lambda: self.queued(20_000, 10), queues=10))
         return found
 
-    def beside(self, case: str, fill: Callable[[], None], workers: int = 2) -> dict[str, Any]:
+    def beside(self, case: str, fill: Callable[[], None], workers: int = 2, queues: int = 1) -> dict[str, Any]:
         """The rate in this case and on the almost empty table, in turns."""
         rates: list[float] = []
         bases: list[float] = []
         for number in range(self.rounds):
             say(f"{case}, round {number + 1} of {self.rounds}")
             bases.append(self.measure(lambda: self.queued(20_000), 2))
-            rates.append(self.measure(fill, workers))
+            rates.append(self.measure(fill, workers, queues))
         return self.row(case, rates, bases)
 
     def row(self, case: str, rates: list[float], bases: list[float]) -> dict[str, Any]:
         ratio = statistics.median(rate / base for rate, base in zip(rates, bases, strict=True))
         return {"case": case, "rates": rates, "bases": bases, "ratio": ratio}
 
-    def measure(self, fill: Callable[[], None], workers: int) -> float:
+    def measure(self, fill: Callable[[], None], workers: int, queues: int = 1) -> float:
         """Tasks a second that leave the queue in the window."""
         self.site.clear()
         query(self.site, "delete from deadsure.tasks where queue = 'elsewhere'")
+        query(self.site, "delete from deadsure.ready")
         fill()
         for name in ("tasks", "ready"):
             query(self.site, f"vacuum (analyze) deadsure.{name}")
         query(self.site, "checkpoint")
-        with serving(self.site, workers):
+        names = [self.site.name, *(f"{self.site.name}.{number}" for number in range(1, queues))]
+        with serving(self.site, workers, queues=names):
             return self.window()
 
     def window(self) -> float:
@@ -124,8 +128,8 @@ class Growth:
     def waiting(self) -> int:
         return int(query(self.site, "select count(*) from deadsure.ready")[0][0])
 
-    def queued(self, number: int) -> None:
-        query(self.site, _QUEUED, kind=self.site.kind("single"), queue=self.site.name,
+    def queued(self, number: int, queues: int = 1) -> None:
+        query(self.site, _QUEUED, kind=self.site.kind("single"), queue=self.site.name, queues=queues,
               number=max(20_000, int(number * self.scale)))  # fmt: skip
 
     def finished(self, number: int) -> None:
