@@ -17,7 +17,7 @@ import h11
 import hypercorn.asyncio.run
 import hypercorn.protocol
 from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.events import Closed, Event, RawData
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.h11 import H11Protocol
 
 from . import leftover, problems
@@ -61,8 +61,8 @@ class Http1(H11Protocol):
 
 
 class Connection(TCPServer):
-    """Hypercorn's connection, which ends when the client takes nothing of what is written, and ends so that the client
-    can read what was written last.
+    """Hypercorn's connection, which ends when the client takes nothing of what is written, ends so that the client can
+    read what was written last, and ends when the client has closed it: Hypercorn would first wait for a next request.
     """
 
     async def run(self) -> None:
@@ -75,7 +75,13 @@ class Connection(TCPServer):
             return
         if isinstance(event, Closed) and asyncio.current_task() is self._reading:
             await self._linger()
+        if isinstance(event, Updated) and self.reader.at_eof():
+            event = Updated(idle=False)  # no next request can come: nothing waits for one
         await super().protocol_send(event)
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        await self.idle_task.stop()
 
     async def _write(self, event: RawData) -> None:
         async with self.send_lock:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from kit.api import Api
+from kit.wait import wait_until
 from openapi_spec_validator import validate
 
 TASK = "01a22c1b-4037-754f-97f2-a463dd9dbbc7"
@@ -69,3 +72,18 @@ def test_a_silent_client_does_not_hold_the_server_past_its_drain(api: Api) -> No
         connection.sendall(b"Content-Length: 10\r\n\r\n")
         assert api.ask("GET", "/livez").status == 200
         assert api.stop() in (0, 1)
+
+
+def test_a_connection_that_its_client_has_closed_is_closed_at_once(api: Api) -> None:
+    """Otherwise clients that open one for each request use up the descriptors while nothing is asked."""
+    before = _descriptors(api)
+    for path in ("/livez", "/readyz", "/tasks", "/nowhere"):
+        for _ in range(5):
+            api.ask("GET", path)
+    for _ in range(5):
+        api.submit()
+    wait_until(lambda: _descriptors(api) <= before + 8, "only the database's connections are new", 3)
+
+
+def _descriptors(api: Api) -> int:
+    return len(os.listdir(f"/proc/{api.pid}/fd"))
