@@ -52,6 +52,16 @@ def test_all_or_none_stores_nothing_beside_a_refusal(store: Store) -> None:
     assert len(store.query("select id from deadsure.tasks")) == 1
 
 
+def test_another_request_under_a_key_is_refused_also_beside_a_repeat_of_the_first(store: Store) -> None:
+    first = Submission(uuid7(), "plain", "1", key="k")
+    submit(store.connection, [first])
+    repeats = Submission(uuid7(), "plain", "1", key="k")
+    other = Submission(uuid7(), "plain", "2", key="k")
+    verdicts = submit(store.connection, [repeats, other])
+    assert [type(verdict) for verdict in verdicts] == [Accepted, KeyTaken]
+    assert [getattr(verdict, "id", None) for verdict in verdicts] == [None, first.id]
+
+
 def test_a_page_is_read_in_time_whatever_plan_is_made(store: Store) -> None:
     """Without statistics, and with a plan for any parameters, as after a crash of PostgreSQL."""
     for _ in range(4):

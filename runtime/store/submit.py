@@ -163,7 +163,7 @@ def _look_up(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, 
 
 def _verdict(task: Submission, row: Row, there: dict[UUID, TaskRow]) -> Verdict | None:
     allowed, id, same = row
-    if id in there:
+    if same and id in there:
         return Accepted(there[id], replayed=id != task.id)
     if id is not None and not same:
         return KeyTaken(id)
