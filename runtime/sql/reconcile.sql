@@ -128,12 +128,14 @@ returning u.id;
 
 -- name: ask_now
 -- Somebody wants an unknown task looked up now. Answers: its state, and whether its provider offers a way out; null
--- for no such task.
+-- for no such task. The task is locked first, as by all who settle it: the other way round the two could wait for each
+-- other.
 with t as (
-  select t.id, t.state, coalesce(k.contract ->> 'lookup' = 'true' or k.contract ->> 'dedups_by_key' = 'true', false)
-           as can
+  select t.id, t.state, t.unknown_needs,
+         coalesce(k.contract ->> 'lookup' = 'true' or k.contract ->> 'dedups_by_key' = 'true', false) as can
     from deadsure.tasks t left join deadsure.kinds k on k.kind = t.kind
    where t.id = cast(:id as uuid)
+     for update of t
 ),
 asked as (
   update deadsure.unknowns u set needs = 'lookup', lookup_at = clock_timestamp()
@@ -141,8 +143,9 @@ asked as (
   returning u.id
 ),
 noted as (
+  -- By what the lock has shown: the row's own column, in this statement's snapshot, may be older.
   update deadsure.tasks k set unknown_needs = 'lookup', version = k.version + 1
-    from asked a where k.id = a.id and k.state = 'unknown' and k.unknown_needs <> 'lookup'
+    from asked a join t on t.id = a.id where k.id = a.id and t.unknown_needs <> 'lookup'
 )
 select t.state, t.can from t;
 
