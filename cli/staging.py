@@ -27,13 +27,20 @@ class NoDatabase(DeadsureError):
 @contextmanager
 def database(config: Config, data: Path | None) -> Iterator[Config]:
     """The configuration with a database in it: the configured one, an embedded one that runs, or one started here."""
+    with own_or_other(config, data) as (settled, _):
+        yield settled
+
+
+@contextmanager
+def own_or_other(config: Config, data: Path | None) -> Iterator[tuple[Config, EmbeddedPostgres | None]]:
+    """As `database`, and the server, where it was started here: nobody else is meant to use that one."""
     if config.database.dsn is not None:
-        yield config
+        yield config, None
         return
     folder = (data or default_data_dir(environment())).absolute()
     if (dsn := _running(folder)) is not None:
         say(f"using the PostgreSQL that runs in {folder}")
-        yield _on(config, dsn)
+        yield _on(config, dsn), None
         return
     postgres = EmbeddedPostgres(folder)
     say(f"starting PostgreSQL in {folder}")
@@ -42,7 +49,7 @@ def database(config: Config, data: Path | None) -> Iterator[Config]:
     except EmbeddedError as error:
         raise NoDatabase(str(error)) from None
     try:
-        yield _on(config, postgres.dsn())
+        yield _on(config, postgres.dsn()), postgres
     finally:
         postgres.stop()
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from urllib.parse import unquote
 
 from ..supervisor import kernel
@@ -68,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         if reply.fault == "close":
             return
-        time.sleep(_HANG if reply.fault == "hang" else self.server.behaviour.delay)
+        time.sleep(_HANG if reply.fault == "hang" else self.server.delay)
         body = json.dumps(reply.body).encode()
         try:
             self.send_response(reply.status)
@@ -85,12 +86,19 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, listener: socket.socket, teller: Teller, behaviour: Behaviour) -> None:
+    def __init__(self, listener: socket.socket, teller: Teller, behaviour: Behaviour, dice: Random) -> None:
         super().__init__(listener.getsockname()[:2], Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
         self.teller = teller
-        self.behaviour = behaviour
+        self._behaviour = behaviour
+        self._dice = dice
+
+    @property
+    def delay(self) -> float:
+        """Seconds that the next answer takes."""
+        longest = self._behaviour.delay
+        return longest * self._dice.random() if self._behaviour.faults else longest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,25 +108,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", default="contract", choices=MODES)
     parser.add_argument("--retention", type=float, metavar="S", help="how long it remembers a key")
     parser.add_argument("--delay", type=float, metavar="S", help="how long an answer takes")
+    parser.add_argument("--faults", type=float, metavar="P", help="how likely a request meets a fault")
+    parser.add_argument("--seed", metavar="S", help="of the faults")
     parser.add_argument("--bind", default="127.0.0.1:8471", metavar="H:P")
     parser.add_argument("--listener", type=int, metavar="FD", help="a socket that listens already")
     parser.add_argument("--owner", type=int, metavar="PID", help="the parent that it must not outlive")
     arguments = parser.parse_args(argv)
     if arguments.owner is not None:
         kernel.die_with_parent(arguments.owner)
-    behaviour = _changed(MODES[arguments.mode], arguments.retention, arguments.delay)
+    given = {"retention": arguments.retention, "delay": arguments.delay, "faults": arguments.faults}
+    behaviour = replace(MODES[arguments.mode], **{name: value for name, value in given.items() if value is not None})
+    dice = Random(arguments.seed)  # noqa: S311  a choice, not a secret
     host, _, port = arguments.bind.rpartition(":")
-    given = arguments.listener
-    listener = socket.create_server((host, int(port))) if given is None else socket.socket(fileno=given)
-    with Book(arguments.book) as book, Server(listener, Teller(book, behaviour), behaviour) as server:
+    fd = arguments.listener
+    listener = socket.create_server((host, int(port))) if fd is None else socket.socket(fileno=fd)
+    with Book(arguments.book) as book, Server(listener, Teller(book, behaviour, dice), behaviour, dice) as server:
         server.serve_forever()
     return 0
-
-
-def _changed(behaviour: Behaviour, retention: float | None, delay: float | None) -> Behaviour:
-    if retention is not None:
-        behaviour = replace(behaviour, retention=retention)
-    return behaviour if delay is None else replace(behaviour, delay=delay)
 
 
 if __name__ == "__main__":

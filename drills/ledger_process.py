@@ -32,7 +32,7 @@ class LedgerProcess:
     ) -> None:
         self.file = file
         self._mode = mode
-        self._options = [word for name, value in options.items() for word in (f"--{name}", value)]
+        self._options = options
         self._env = env
         self._listener = socket.create_server(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -57,13 +57,15 @@ class LedgerProcess:
         """What stands in its book now."""
         return book.read(self.file)
 
-    def start(self, mode: str | None = None) -> LedgerProcess:
-        """Run it, perhaps in another mode than before."""
+    def start(self, mode: str | None = None, options: Mapping[str, str] | None = None) -> LedgerProcess:
+        """Run it, perhaps in another mode than before, or with other options."""
         self._mode = mode or self._mode
+        self._options = self._options if options is None else options
         fd = self._listener.fileno()
         words = ["--book", str(self.file), "--mode", self._mode, "--listener", str(fd), "--owner", str(os.getpid())]
+        more = [word for name, value in self._options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "deadsure.drills.ledger", *words, *self._options],
+            [sys.executable, "-m", "deadsure.drills.ledger", *words, *more],
             env=self._env,
             pass_fds=[fd],
             stdin=subprocess.DEVNULL,

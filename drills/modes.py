@@ -14,7 +14,8 @@ class Behaviour:
     `retention`: how long it remembers a key, None for ever. `delay`: how long an answer takes, after the effect.
     `lies`: its receipts carry the fingerprint of another intent. `flaky`: of every five requests one is closed on and
     one left hanging, both after the effect; one is 503 before the effect and one after it; one is answered. `checks`:
-    it refuses an old fence and what arrives past its not-after time.
+    it refuses an old fence and what arrives past its not-after time. `faults`: how likely any request or lookup meets
+    one of the four faults; then the delay is a random one, up to `delay`.
     """
 
     lookup: bool = True
@@ -24,6 +25,7 @@ class Behaviour:
     lies: bool = False
     flaky: bool = False
     checks: bool = True
+    faults: float = 0.0
 
 
 #: Of the mode `forgets`: how long it remembers a key, in seconds.

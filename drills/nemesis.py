@@ -38,17 +38,28 @@ def kill_worker(pool: DrillPool, pid: int) -> None:
 def kill_pool(pool: DrillPool) -> None:
     """Kill the supervisor first, so that it cannot settle anything, then everybody else; wait until all have ended."""
     assert pool.process is not None
-    children = [_opened(pid) for pid in _children(pool.pid)]
+    victims = [_opened(pid) for pid in children(pool.pid)]
     try:
         pool.process.send_signal(SIGNAL)
         pool.process.wait(_PATIENCE)
-        for victim in filter(None, children):
+        for victim in filter(None, victims):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(victim, SIGNAL)
             _wait(victim)
     finally:
-        for victim in filter(None, children):
+        for victim in filter(None, victims):
             os.close(victim)
+
+
+def strike(parent: int, pid: int, number: signal.Signals) -> bool:
+    """Send this signal to this child of `parent`, if it lives; a SIGKILL is waited for. Raises NotOurs."""
+    with _child(parent, pid) as victim:
+        if select.select([victim], [], [], 0)[0]:
+            return False  # it has ended by itself, and is only not collected yet
+        signal.pidfd_send_signal(victim, number)
+        if number == signal.SIGKILL:
+            _wait(victim)
+        return True
 
 
 @contextmanager
@@ -78,7 +89,8 @@ def _parent(pid: int) -> int:
     return 0
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """The children of this process's main thread."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 

@@ -10,6 +10,7 @@ import json
 import time
 from dataclasses import dataclass
 from itertools import count
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -43,8 +44,9 @@ class Reply:
 class Teller:
     """Answers requests. May be called from many threads."""
 
-    def __init__(self, book: Book, behaviour: Behaviour) -> None:
+    def __init__(self, book: Book, behaviour: Behaviour, dice: Random) -> None:
         self._book = book
+        self._dice = dice
         self._behaviour = behaviour
         events = read(book.file).events
         self._effects = of(events, "effect")
@@ -57,7 +59,8 @@ class Teller:
         """Move the money, or show that it was moved, or refuse. The arrival is noted before anything else."""
         fault = self._fault()
         with self._book.lock:
-            self._book.append("post", key=request.key, fence=request.fence, not_after=request.not_after)
+            digest = _digest(request.body)
+            self._book.append("post", key=request.key, fence=request.fence, not_after=request.not_after, request=digest)
             effect = self._remembered(request.key) if self._behaviour.dedups else None
             refusal = self._refusal(request, known=effect is not None)
             if refusal is not None:
@@ -66,7 +69,7 @@ class Teller:
             if fault == "503 before":
                 return Reply(503, {"error": "not now"})
             effect = effect or self._do(request)
-        if effect["request"] != _digest(request.body):
+        if effect["request"] != digest:
             return Reply(422, {"error": "this key was used for another transfer"})
         if fault == "503 after":
             return Reply(503, {"error": "not now"})
@@ -93,7 +96,9 @@ class Teller:
             return Reply(200, {"transfers": [self._receipt(effect) for effect in self._effects[:-101:-1]]})
 
     def _fault(self) -> str | None:
-        return _FAULTS[next(self._turn) % len(_FAULTS)] if self._behaviour.flaky else None
+        if self._behaviour.flaky:
+            return _FAULTS[next(self._turn) % len(_FAULTS)]
+        return self._dice.choice(_FAULTS[:-1]) if self._dice.random() < self._behaviour.faults else None
 
     def _refusal(self, request: Request, known: bool) -> Reply | None:
         """Why this is not done. What was done is shown to everybody: a database that lost claims begins its fences

@@ -146,6 +146,20 @@ def test_a_flaky_ledger_breaks_in_every_way_and_still_does_it_once(ledger: Calla
     assert bank(bench).lookup(call()) is not None
 
 
+def test_faults_at_random_break_what_they_are_told_to_break(ledger: Callable[..., LedgerProcess]) -> None:
+    bench = ledger("contract", faults="1", seed="7")
+    for number in range(4):
+        with pytest.raises(Ambiguous):
+            bank(bench, timeout=0.5).perform(call(f"k-{number}"))
+        with pytest.raises(Unavailable):
+            bank(bench, timeout=0.5).lookup(call(f"k-{number}"))
+    assert max(bench.history.effects.values()) == 1
+    bench.kill()
+    bench.start(options={})
+    assert bank(bench).perform(call()).key == "k-1"
+    assert bench.history.effects["k-1"] == 1
+
+
 def test_an_old_fence_and_a_late_request_are_refused(ledger: Callable[..., LedgerProcess]) -> None:
     bench = ledger()
     with pytest.raises(Rejected, match="412"):

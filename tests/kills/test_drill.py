@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,7 +22,8 @@ from deadsure.drills.plan import Confirm, Plan
 from deadsure.drills.pool import DrillPool
 from deadsure.runtime import db
 from kit.command import deadsure, environment, start
-from kit.pool import alive, dsn_text
+from kit.drills import name_of, processes
+from kit.pool import dsn_text
 from kit.scale import count
 from kit.store import Store
 from kit.up import Up
@@ -49,23 +49,6 @@ def drill(database: db.Settings) -> Drill:
         return deadsure("drill", "kill", "--window", window, "--provider", provider, *words, env=env)
 
     return run
-
-
-def name_of(said: str) -> str:
-    """The drill's name, from what it said."""
-    found = re.search(r"drill-[0-9a-f]{12}", said)
-    assert found is not None, said
-    return found[0]
-
-
-def processes(name: str) -> list[int]:
-    """Whoever of this drill's pool is alive: it has the name in its environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if name.encode() in (folder / "environ").read_bytes() and alive(int(folder.name)):
-                found.append(int(folder.name))
-    return found
 
 
 # --- the fact table
