@@ -13,6 +13,8 @@ PYTHON ?= $(firstword $(foreach p,$(CANDIDATES),$(shell $(p) -c '$(NEW_ENOUGH)' 
 VENV = .venv
 BIN = $(VENV)/bin
 ARGS =
+# Of `make soak`: how many kills of the random soak, about an hour for these.
+KILLS = 10000
 # Most tests wait for processes: a few at a time, each with a database, ports and folders of its own.
 JOBS = 4
 
@@ -38,7 +40,8 @@ bench: $(VENV)/for-test ## Measure throughput and latency beside their floors, a
 	PYTHONPATH=$(SOURCE):tests $(BIN)/python benchmarks/metrics.py
 
 soak: $(VENV)/for-test ## Run the long versions of the kills, the faults and the races
-	DEADSURE_LONG=1 $(BIN)/pytest tests/kills tests/races tests/faults tests/test_batches.py tests/test_timeouts_and_cancel.py tests/test_sweep.py -s $(ARGS)
+	DEADSURE_LONG=1 $(BIN)/pytest tests/kills tests/races tests/faults tests/test_batches.py tests/test_timeouts_and_cancel.py tests/test_sweep.py tests/test_store_machine.py -s $(ARGS)
+	$(BIN)/deadsure drill soak --kills $(KILLS) --json
 
 dist: $(VENV)/for-test ## Build the wheel and the source archive into dist/
 	rm -rf build dist
