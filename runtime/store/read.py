@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from .. import sql
 from ..db import Connection
 from ..states import State
@@ -18,8 +20,7 @@ _VERSIONS = sql.statement("versions")
 _PING = sql.statement("ping")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow:
+class TaskRow(msgspec.Struct, frozen=True):
     """One row of tasks; `payload`, `result` and `receipt` are JSON text."""
 
     id: UUID
@@ -100,7 +101,9 @@ def page(connection: Connection, chosen: Filter, before: UUID, count: int, bytes
     )
     ids = [row[0] for row in rows[:-1]]
     found = tasks(connection, ids) if ids else {}
-    return Page([found[id] for id in ids if id in found], rows[-1][1])
+    # They are read a moment later: one that has changed its state since is not what was asked for.
+    fits = [found[id] for id in ids if id in found and chosen.state in (None, found[id].state)]
+    return Page(fits, rows[-1][1])
 
 
 @dataclass(frozen=True, slots=True)
