@@ -6,8 +6,9 @@ return the answer of the one before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from .errors import NotStorable
@@ -41,15 +42,26 @@ def encode(value: Value) -> str | None:
             return _array(value)
 
 
-def _array(values: Iterable[Value]) -> str:
+def _array(values: Sequence[Value]) -> str:
+    if values and values[0] is None and all(value is None for value in values):
+        return "{NULL" + ",NULL" * (len(values) - 1) + "}"
     return "{" + ",".join(map(_element, values)) + "}"
 
 
 def _element(value: Value) -> str:
-    match value:
-        case None:
-            return "NULL"
-        case int() | float() | UUID() | datetime():
-            return encode(value) or ""
-        case _:
-            return '"' + (encode(value) or "").replace("\\", "\\\\").replace('"', '\\"') + '"'
+    plain = _UNQUOTED.get(type(value))
+    if plain is not None:
+        return plain(value)
+    if value is None:
+        return "NULL"
+    return '"' + (encode(value) or "").replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+#: In an array these need no quotes.
+_UNQUOTED: dict[type, Callable[[Any], str]] = {
+    int: str,
+    float: str,
+    UUID: str,
+    datetime: datetime.isoformat,
+    bool: lambda value: "t" if value else "f",
+}

@@ -1,7 +1,8 @@
 -- name: submit
 -- Inserts queued tasks, each with its row in ready or scheduled; one array element per task. What the caller left null
--- comes from the kind. Answers with the tasks that were stored. One that is missing was there already (same id or
--- key), its kind is unknown, or it asks for more attempts than its kind allows: `submitted` tells which.
+-- comes from the kind. Answers with the tasks that were stored, as one JSON text: a hundred values and more are read
+-- from that much faster than one by one. One that is missing was there already (same id or key), its kind is unknown, or
+-- it asks for more attempts than its kind allows: `submitted` tells which.
 -- The rows go in by key, then id: else two writers deadlock on the unique index.
 with asked as (
   select a.*, clock_timestamp() as now
@@ -22,8 +23,9 @@ stored as (
    where coalesce(a.max_attempts, k.max_attempts) between 1 and k.max_attempts
    order by a.key, a.id
   on conflict do nothing
-  returning t.id, t.kind, t.queue, t.priority, t.state, t.on_death, cast(t.payload as text) as payload,
-            t.max_attempts, t.timeout, t.fence, t.version, t.created_at, t.run_at
+  returning t.id, t.kind, t.queue, t.priority, t.state, t.on_death, cast(t.payload as text) as payload, t.result,
+            t.failure_reason, t.cancel_requested, t.attempts, t.max_attempts, t.timeout, t.fence, t.version,
+            t.created_at, t.run_at
 ),
 now_ready as (
   insert into deadsure.ready (queue, priority, run_at, id, kind, batchable)
@@ -33,7 +35,7 @@ now_ready as (
 later as (
   insert into deadsure.scheduled (run_at, id) select run_at, id from stored where run_at > created_at
 )
-select id, kind, queue, priority, state, payload, max_attempts, timeout, fence, version, created_at, run_at from stored;
+select cast(coalesce(json_agg(stored), '[]') as text) from stored;
 
 -- name: submitted
 -- For tasks that `submit` did not store, one row each, in the order asked: how many attempts the kind allows (null: it

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from .. import sql
 from ..db import Connection, Row
 from ..errors import DeadsureError, StatementRefused, UnknownKind
@@ -66,6 +68,9 @@ class Accepted:
     replayed: bool = False
 
 
+#: The answer of `submit`; of a task as it was stored a moment ago some fields are not there yet.
+_stored = msgspec.json.Decoder(list[TaskRow]).decode
+
 Verdict = Accepted | UnknownKind | BudgetExceeded | KeyTaken
 
 
@@ -92,7 +97,8 @@ def _store(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, Ve
     """One attempt. A task without a verdict: what stood in its way (its key's task, a kind that was not registered
     yet) was gone when we looked.
     """
-    stored: dict[UUID, Verdict] = {row[0]: Accepted(_fresh(row)) for row in connection.run(_SUBMIT, **_columns(tasks))}
+    answer = connection.run(_SUBMIT, **_columns(tasks))[0][0]
+    stored: dict[UUID, Verdict] = {row.id: Accepted(row) for row in _stored(answer)}
     missing = [task for task in tasks if task.id not in stored]
     return stored | (_look_up(connection, missing) if missing else {})
 
@@ -127,29 +133,6 @@ def _columns(tasks: Sequence[Submission]) -> dict[str, Value]:
         "timeouts": [task.timeout for task in tasks],
         "keys": [task.key for task in tasks],
     }
-
-
-def _fresh(row: Row) -> TaskRow:
-    """A task as it was stored a moment ago: nothing has happened to it yet."""
-    id, kind, queue, priority, state, payload, max_attempts, timeout, fence, version, created_at, run_at = row
-    return TaskRow(
-        id=id,
-        kind=kind,
-        queue=queue,
-        priority=priority,
-        state=state,
-        payload=payload,
-        result=None,
-        failure_reason=None,
-        cancel_requested=False,
-        attempts=0,
-        max_attempts=max_attempts,
-        timeout=timeout,
-        fence=fence,
-        version=version,
-        created_at=created_at,
-        run_at=run_at,
-    )
 
 
 def _look_up(connection: Connection, tasks: Sequence[Submission]) -> dict[UUID, Verdict]:
