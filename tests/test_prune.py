@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import patch
 from uuid import UUID
@@ -175,6 +176,37 @@ def test_a_task_that_somebody_holds_is_passed_over_and_nobody_waits(store: Store
         other._driver.run("select from deadsure.tasks where id = :id for key share", id=str(held))
         assert prune.remove_tasks(store.connection, horizon, [held, free], lambda kept: pytest.fail(str(kept))) == 1
     assert left(store) == {held}
+
+
+def removed_now(store: Store, task: UUID) -> int:
+    """How many went, of this one, which was over a moment ago."""
+    horizon = prune.horizon(store.connection, 0)
+    return prune.remove_tasks(store.connection, horizon, [task], lambda kept: pytest.fail(str(kept)))
+
+
+def test_a_task_that_an_open_promotion_puts_in_ready_stays_until_it_can_go_with_it(store: Store) -> None:
+    task = store.submit(run_at=datetime.now(UTC) + timedelta(hours=1))
+    for table in ("scheduled", "tasks"):
+        store.query(f"update deadsure.{table} set run_at = '2020-01-01'")
+    promotes = store.connect()
+    with promotes.transaction():
+        assert pool.promote(promotes) == 1
+        assert cancel.cancel(store.connection, task) == "canceled"
+        assert removed_now(store, task) == 0
+    assert len(store.query("select from deadsure.ready")) == 1
+    assert removed_now(store, task) == 1
+    assert (left(store), orphans(store)) == (set(), {})
+
+
+def test_a_task_whose_row_in_ready_a_claim_holds_stays_until_it_can_go_with_it(store: Store) -> None:
+    task = store.submit()
+    claims = store.connect()
+    with claims.transaction():
+        claims._driver.run("select from deadsure.ready for update")
+        assert cancel.cancel(store.connection, task) == "canceled"
+        assert removed_now(store, task) == 0
+    assert removed_now(store, task) == 1
+    assert (left(store), orphans(store)) == (set(), {})
 
 
 # --- a row of somebody else's that refers to a task

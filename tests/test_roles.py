@@ -29,7 +29,7 @@ migrations      select                       -          select  select
 kinds           select,insert,update         -          select  -
 tasks           select,insert,update         -          -       select,delete,update(version)
 ready           select,insert,update,delete  -          select  select,delete,update(batchable)
-scheduled       select,insert,update,delete  -          select  -
+scheduled       select,insert,update,delete  -          select  select
 unknowns        select,insert,update,delete  -          -       -
 incarnations    select,insert,update         -          select  select,delete,update(host)
 slots           select,insert,update         -          select  select,delete,update(number)

@@ -90,6 +90,7 @@ grant select on deadsure.tasks_view, deadsure.unknown_view, deadsure.events, dea
 -- Removing. A row that is to be locked asks for the right to update one column, whichever: these decide nothing.
 grant select, delete on deadsure.tasks, deadsure.events, deadsure.decisions, deadsure.ready, deadsure.slots,
   deadsure.incarnations to deadsure_pruner;
+grant select on deadsure.scheduled to deadsure_pruner;
 grant update (version) on deadsure.tasks to deadsure_pruner;
 grant update (batchable) on deadsure.ready to deadsure_pruner;
 grant update (number) on deadsure.slots to deadsure_pruner;

@@ -32,11 +32,15 @@ select set_config('deadsure.pruning', 'on', true);
 -- name: prune_tasks
 -- Removes those of :ids that may go, each with its events, its decisions, and what a claim that was rolled back has left
 -- of it in ready. Answers how many went. Refused as a whole (class 23) when a row elsewhere refers to one of them.
+-- A task whose row in ready or scheduled is still to go stays until it has: else that row would outlive it, and start
+-- a task of the same id, sent again, before its time.
 with old as materialized (
+  -- A promotion that began before the cancel, and has not committed, will put it in ready: until then it shows here.
   select t.id, t.queue, t.priority, t.run_at
     from deadsure.tasks t
    where t.id = any(cast(:ids as uuid[])) and t.state in ('succeeded', 'failed', 'canceled')
      and t.finished_at < cast(:at as timestamptz)
+     and not exists (select 1 from deadsure.scheduled s where s.run_at = t.run_at and s.id = t.id)
    order by t.id for update skip locked
 ),
 stale as (
@@ -51,9 +55,16 @@ unready as (
   delete from deadsure.ready r using stale s
    where r.queue = s.queue and r.priority = s.priority and r.run_at = s.run_at and r.id = s.id
 ),
-told as (delete from deadsure.events e where e.task_id = any(array(select id from old))),
-decided as (delete from deadsure.decisions d where d.task_id = any(array(select id from old))),
-gone as (delete from deadsure.tasks t where t.id = any(array(select id from old)) returning t.id)
+going as materialized (
+  -- A claim that holds its row in ready may be rolled back, and leave it there.
+  select o.id from old o
+   where o.id in (select id from stale)
+      or not exists (select 1 from deadsure.ready c where c.queue = o.queue and c.priority = o.priority
+                                                      and c.run_at = o.run_at and c.id = o.id)
+),
+told as (delete from deadsure.events e where e.task_id = any(array(select id from going))),
+decided as (delete from deadsure.decisions d where d.task_id = any(array(select id from going))),
+gone as (delete from deadsure.tasks t where t.id = any(array(select id from going)) returning t.id)
 select count(*) from gone;
 
 -- name: prune_slots_page

@@ -76,8 +76,8 @@ def old_incarnations(connection: Connection, horizon: Horizon) -> Iterator[list[
 def remove_tasks(connection: Connection, horizon: Horizon, ids: Sequence[UUID], keep: Callable[[Kept], None]) -> int:
     """Remove these tasks with all their parts, and tell `keep` of each that the database would not let go.
 
-    Returns how many went. One that somebody holds, or has removed, is passed over. Raises StoreError for what concerns
-    no single row; what was removed before stays removed.
+    Returns how many went. One that somebody holds, itself or its row in ready or scheduled, or has removed, is passed
+    over. Raises StoreError for what concerns no single row; what was removed before stays removed.
     """
     if not ids:
         return 0
