@@ -78,8 +78,8 @@ def api(new_api: Callable[..., Api]) -> Api:
     return new_api()
 
 
-#: Files in which Python has no part: proofs of a model, rules and dashboards, texts compared with texts.
-ONCE = ("test_dashboard", "test_guards", "test_model", "test_prometheus")
+#: Files in which Python has no part: proofs of a model, what statements do, rules and dashboards, texts and texts.
+ONCE = ("test_dashboard", "test_guards", "test_model", "test_prometheus", "test_store_machine")
 
 
 @pytest.hookimpl(tryfirst=True)
