@@ -11,7 +11,7 @@ from typing import TypeVar
 from ..metrics.api import ApiCounter
 from ..runtime import db
 from ..runtime.errors import DatabaseUnavailable, InDoubt
-from .lane import Lane
+from .lane import WORTH_TRYING, Lane
 
 T = TypeVar("T")
 
@@ -59,7 +59,8 @@ class Pool:
     async def _take(self, deadline: float) -> Lane:
         began = time.monotonic()
         try:
-            async with asyncio.timeout(max(0.0, deadline - began)):
+            # Whoever got one later could not use it any more.
+            async with asyncio.timeout(max(0.0, deadline - WORTH_TRYING - began)):
                 await self._free.acquire()
         except TimeoutError:
             self._counter.timed_out()

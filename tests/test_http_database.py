@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -164,10 +165,15 @@ def test_a_blocked_database_is_unavailable_within_the_budget(api: Api, store: St
 def test_a_saturated_pool_says_so(new_api: Callable[..., Api], store: Store) -> None:
     api = new_api(db_connections=1, request_budget=1.0)
     task = api.submit()
-    blocker = store.connect()
+    blocker, gate = store.connect(), threading.Barrier(8)
+
+    def ask(_: int) -> Answer:
+        gate.wait(10)
+        return api.ask("GET", f"/tasks/{task['id']}")
+
     with ThreadPoolExecutor(8) as threads, blocker.transaction():
         blocker.script("lock table deadsure.tasks in access exclusive mode")
-        answers = list(threads.map(lambda _: api.ask("GET", f"/tasks/{task['id']}"), range(8)))
+        answers = list(threads.map(ask, range(8)))
     assert all(unavailable(answer) for answer in answers)
     assert any("in use" in answer.body["detail"] for answer in answers)
 

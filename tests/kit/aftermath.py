@@ -36,7 +36,8 @@ def settled(store: Store, submitted: Collection[UUID], deadline: float = 60) -> 
 def entered(log: Path) -> Counter[tuple[str, int]]:
     """How often each handler was entered, by task and fence."""
     found: Counter[tuple[str, int]] = Counter()
-    for line in log.read_text().splitlines() if log.exists() else []:
+    whole, _, _ = log.read_text().rpartition("\n") if log.exists() else ("", "", "")  # the last may be half written
+    for line in whole.splitlines():
         what, task, fence, _ = line.split()
         if what == "start":
             found[task, int(fence)] += 1
