@@ -16,6 +16,8 @@ from . import catalogue as c
 from .catalogue import MOST_KINDS, MOST_PROVIDERS, Metric
 
 NANOSECONDS = 1_000_000_000
+#: Seconds, a year: the longest that is observed.
+LONGEST = 365 * 86_400.0
 
 
 #: What is counted in cells, by what its series are named after. Labels `pool` and `process` are the page's own.
@@ -111,7 +113,9 @@ def bucket(metric: Metric, seconds: float) -> int:
 
 
 def observed(metric: Metric, first: int, seconds: float) -> tuple[tuple[int, int], tuple[int, int]]:
-    """What an observation adds: to its bucket and to the sum. Time that went backwards counts as none."""
-    value = max(0.0, seconds)
+    """What an observation adds: to its bucket and to the sum. Time that went backwards counts as none, and what a clock
+    that was set makes longer than LONGEST counts as that: the sum has to last.
+    """
+    value = min(max(0.0, seconds), LONGEST)
     total = first + len(metric.buckets) + 1
     return (first + bucket(metric, value), 1), (total, int(value * NANOSECONDS))

@@ -16,6 +16,8 @@ from functools import cache
 _HEAD = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _COUNT = struct.Struct("<H")
+#: What a cell holds at most. One that is full stays so: it must not go back, and counting must not end the work.
+FULL = 2**64 - 1
 _CHANGE = struct.Struct("<IQ")
 
 
@@ -100,7 +102,7 @@ class Ledger:
         cells = self._cells
         after: list[int] = []
         for index, n in changes.items():
-            after += (index, cells[index] + n)
+            after += (index, min(cells[index] + n, FULL))
         redo = _layout(len(changes)).pack(len(changes), *after) + self._state
         if not self._blob.write(redo):
             # More than is ever foreseen. Better no state, which only a recovery would miss, than cells without a redo.

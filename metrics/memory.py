@@ -17,7 +17,7 @@ import os
 from . import cells
 from .answers import Answers
 from .catalogue import MOST_KINDS, MOST_PROVIDERS, PARTS
-from .journal import Blob, Ledger
+from .journal import FULL, Blob, Ledger
 from .names import Names
 
 #: Bytes of a page's ledger: several hundred cells that change at once, and the names of several hundred tasks.
@@ -45,7 +45,7 @@ class Page:
 
     def add(self, index: int, n: int = 1) -> None:
         """Count. For cells that change by themselves; those that change together go through the ledger."""
-        self.cells[index] += n
+        self.cells[index] = min(self.cells[index] + n, FULL)
 
     def set(self, index: int, value: int) -> None:
         self.cells[index] = value

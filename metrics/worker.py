@@ -63,7 +63,7 @@ class WorkerCounter:
         for ended in fact.ended:
             add.finish(ended, read=fact.read)
         for task in fact.won:
-            add.claim(task.kind, (task.started_at - task.run_at).total_seconds())
+            add.claim(task.kind, task.waited)
         if fact.empty:
             add.one(c.CLAIMS, "empty")
         if fact.conflict:

@@ -36,6 +36,9 @@ def emit(event: str, **fields: object) -> None:
 
 
 def note(fact: tuple[object, ...]) -> None:
-    """Tell all counters one fact of facts.py."""
+    """Tell all counters one fact of facts.py. What one of them cannot count is told, and stops nobody's work."""
     for counter in _counters:
-        counter(fact)
+        try:
+            counter(fact)
+        except Exception as error:  # noqa: BLE001  a fault in counting must not become one in what is counted
+            emit("a fact was not counted", fact=type(fact).__name__, error=f"{type(error).__name__}: {error}")

@@ -63,6 +63,13 @@ class Claimed:
     run_at: datetime
     started_at: datetime
     payload: str
+    created_at: datetime | None = None
+
+    @property
+    def waited(self) -> float:
+        """Seconds from the time at which it might run, and was there, to the claim: run_at may be long past."""
+        there = self.run_at if self.created_at is None else max(self.run_at, self.created_at)
+        return (self.started_at - there).total_seconds()
 
     @property
     def names(self) -> dict[str, object]:

@@ -51,6 +51,14 @@ def test_more_than_there_is_room_for_is_counted_all_the_same(page: Page) -> None
     assert set(page.cells[:2000].tolist()) == {2}
 
 
+def test_a_cell_that_is_full_stays_full(page: Page) -> None:
+    page.ledger.post({3: 2**64 - 2}, b"state")
+    page.ledger.post({3: 5})
+    page.add(3, 2**40)
+    assert page.cells[3] == 2**64 - 1
+    assert page.take_over() == b"state"
+
+
 def test_a_killed_writer_leaves_cells_that_agree_with_its_state(page: Page) -> None:
     """Each post adds the same to all cells and puts their new value into the state; the next writer goes on from it."""
     dice = random.Random(1)

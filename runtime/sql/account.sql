@@ -12,10 +12,10 @@ select t.kind, coalesce(e.detail ->> 'to', t.state) as state, e.detail ->> 'caus
  where e.detail is not null or t.fence = h.fence and t.state in ('succeeded', 'failed', 'canceled');
 
 -- name: claimed_under
--- Of tasks that were claimed under these fences: kind, and seconds from the time at which it might run to the claim;
--- null when it has been claimed again since. Changes nothing.
+-- Of tasks that were claimed under these fences: kind, and seconds from the time at which it might run, and was there,
+-- to the claim; null when it has been claimed again since. Changes nothing.
 select t.kind, case when t.fence <= h.fence + 1 then
-                 cast(extract(epoch from t.started_at - t.run_at) as double precision) end
+                 cast(extract(epoch from t.started_at - greatest(t.run_at, t.created_at)) as double precision) end
   from unnest(cast(:ids as uuid[]), cast(:fences as bigint[])) as h(id, fence)
   join deadsure.tasks t on t.id = h.id;
 

@@ -117,7 +117,8 @@ claimed as (
          started_at = clock_timestamp(), version = t.version + 1
     from gone
    where t.id = gone.id and t.state = 'queued'
-  returning t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at, t.payload
+  returning t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at, t.payload,
+            t.created_at
 ),
 held as (
   update deadsure.slots s
@@ -133,8 +134,8 @@ select exists (select 1 from own) as mine,
                left join fin f on f.id = d.id order by d.number) as finished,
        exists (select 1 from head) as picked, exists (select 1 from passed) as conflict,
        null as id, null as fence, null as kind, null as attempts, null as timeout, null as queue, null as priority,
-       null as run_at, null as started_at, null as payload
+       null as run_at, null as started_at, null as payload, null as created_at
 union all
 (select null, null, null, null, null, c.id, c.fence, c.kind, c.attempts, c.timeout, c.queue, c.priority, c.run_at,
-        c.started_at, cast(c.payload as text)
+        c.started_at, cast(c.payload as text), c.created_at
    from claimed c order by c.priority, c.run_at, c.id);

@@ -93,7 +93,8 @@ claimed as (
          started_at = clock_timestamp(), version = t.version + 1
     from gone
    where t.id = gone.id and t.state = 'queued'
-  returning t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at, t.payload
+  returning t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at, t.payload,
+            t.created_at
 ),
 held as (
   -- 6. The slot names what was really claimed and gets a new token: a late copy of this statement can do nothing.
@@ -110,7 +111,7 @@ select exists (select 1 from own) as mine,
        (select state from fin) as finished,
        exists (select 1 from picked) as picked, exists (select 1 from passed) as conflict,
        c.id, c.fence, c.kind, c.attempts, c.timeout, c.queue, c.priority, c.run_at, c.started_at,
-       cast(c.payload as text)
+       cast(c.payload as text), c.created_at
   from (values (1)) one left join claimed c on true;
 
 -- name: why_refused
@@ -128,7 +129,7 @@ returning s.ended, s.task_ids, s.fences;
 -- name: claimed_task
 -- Reads a task that the slot is known to hold, to start it. No row: it is no longer the slot's.
 select t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at,
-       cast(t.payload as text)
+       cast(t.payload as text), t.created_at
   from deadsure.tasks t
  where t.id = cast(:id as uuid) and t.state = 'running' and t.owner = cast(:slot as uuid)
    and t.fence = cast(:fence as bigint);
