@@ -10,7 +10,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..runtime.errors import DeadsureError, InDoubt, NotStorable, StatementRefused, StoreError, UnknownKind
+from ..runtime.errors import (
+    DatabaseUnavailable,
+    DeadsureError,
+    InDoubt,
+    NotStorable,
+    StatementRefused,
+    StoreError,
+    UnknownKind,
+)
 from ..runtime.events import emit
 from ..runtime.store.submit import BudgetExceeded, KeyTaken
 
@@ -83,6 +91,9 @@ async def answer(request: Request, error: Exception) -> Response:
     """Starlette's exception handler for everything."""
     if isinstance(error, HTTPException):
         error = _from_starlette(error)
+    elif isinstance(error, InDoubt) and request.method in ("GET", "HEAD"):
+        # A question may be asked again: nothing can have been done.
+        error = DatabaseUnavailable("the database's answer did not come in time; nothing was changed")
     problem = of(error)
     if problem.status == 500:
         emit("a request hit a bug", method=request.method, path=request.url.path, error=repr(error))

@@ -127,6 +127,19 @@ def test_a_submit_that_stays_in_doubt_names_its_task(
     assert api.ask("GET", f"/tasks/{answer.body['task_id']}").body["payload"] == "marked"
 
 
+@pytest.mark.parametrize(("statement", "path"), [("page", "/tasks"), ("tasks", "/tasks/{id}")])
+def test_a_read_is_never_in_doubt(
+    new_api: Callable[..., Api], store: Store, proxy: FaultProxy, statement: str, path: str
+) -> None:
+    api = new_api(through(store.settings, proxy.port))
+    task = api.submit()
+    proxy.add(statement, Fault.ANSWER_LOST)
+    answer = api.ask("GET", path.format(**task))
+    assert unavailable(answer)
+    assert answer.body["type"] == "urn:deadsure:problem:database-unavailable"
+    assert "nothing was changed" in answer.body["detail"]
+
+
 def test_a_batch_whose_commit_was_lost_is_stored_once(
     new_api: Callable[..., Api], store: Store, proxy: FaultProxy
 ) -> None:
