@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -20,12 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deadsure.bench import site as sites
+import place
 from deadsure.bench.serving import serving
 from deadsure.bench.site import Site
-from deadsure.runtime import db, dsn
-from deadsure.runtime.store import migrate
-from kit import postgres
+from deadsure.runtime import db
 
 _FINISHED = """
 insert into deadsure.tasks (id, kind, queue, priority, state, on_death, attempts, max_attempts, created_at, run_at,
@@ -54,13 +51,8 @@ def main() -> int:
     if arguments.plot is not None:
         draw(json.loads(arguments.plot[0].read_text()), arguments.plot[1])
         return 0
-    with postgres.running_server(durable=True) as server, postgres.database(server) as address:
-        settings = db.Settings(dsn.parse(address), statement_timeout=600)
-        connection = db.connect(settings, "growth")
-        migrate.migrate(connection)
-        connection.close()
-        with sites.made(settings, {**os.environ, "DEADSURE_DATABASE_DSN": address}, say) as site:
-            found = Growth(site, arguments.rounds, arguments.seconds, arguments.scale).all()
+    with place.made(say, statement_timeout=600) as site:
+        found = Growth(site, arguments.rounds, arguments.seconds, arguments.scale).all()
     arguments.json.write_text(json.dumps(found, indent=1))
     print(table(found))
     return 0
@@ -192,8 +184,8 @@ def draw(found: list[dict[str, Any]], folder: Path) -> None:
     axis.axvline(1, color="#888888", linewidth=1)
     axis.invert_yaxis()
     axis.set_xlabel("throughput against the almost empty table with 2 workers, same run")
-    for place, row in enumerate(found):
-        axis.text(row["ratio"] + 0.02, place, f"{row['ratio']:.2f}", va="center")
+    for line, row in enumerate(found):
+        axis.text(row["ratio"] + 0.02, line, f"{row['ratio']:.2f}", va="center")
     figure.tight_layout()
     figure.savefig(folder / "growth.png", dpi=110)
 

@@ -8,18 +8,14 @@ Starts its own PostgreSQL (durable: fsync on).
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import time
 from pathlib import Path
 
-from deadsure.bench import site as sites
+import place
 from deadsure.bench.serving import ServedPool, serving
 from deadsure.bench.site import Site
-from deadsure.runtime import db, dsn
-from deadsure.runtime.store import migrate
-from kit import postgres
 
 PORTION = 20_000
 
@@ -29,14 +25,8 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)
     arguments = parser.parse_args()
-    with postgres.running_server(durable=True) as server, postgres.database(server) as address:
-        settings = db.Settings(dsn.parse(address), statement_timeout=60)
-        connection = db.connect(settings, "memory")
-        migrate.migrate(connection)
-        connection.close()
-        variables = {**os.environ, "DEADSURE_DATABASE_DSN": address}
-        with sites.made(settings, variables, print) as site, serving(site, arguments.workers) as pool:
-            go_through(site, pool, arguments.tasks)
+    with place.made(print) as site, serving(site, arguments.workers) as pool:
+        go_through(site, pool, arguments.tasks)
     return 0
 
 

@@ -8,18 +8,14 @@ Starts its own PostgreSQL (durable: fsync on). Only this measurement can switch 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 
+import place
 from deadsure.bench import bare, drain
-from deadsure.bench import site as sites
 from deadsure.bench.site import Site
-from deadsure.runtime import db, dsn
-from deadsure.runtime.store import migrate
-from kit import postgres
 
 Drain = Callable[[Site, int], float]
 CASES: dict[str, tuple[Drain, float]] = {
@@ -34,16 +30,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tasks", type=int, default=4000)
     arguments = parser.parse_args()
-    with postgres.running_server(durable=True) as server, postgres.database(server) as address:
-        settings = db.Settings(dsn.parse(address), statement_timeout=60)
-        connection = db.connect(settings, "overhead")
-        migrate.migrate(connection)
-        connection.close()
-        variables = {**os.environ, "DEADSURE_DATABASE_DSN": address}
-        with sites.made(settings, variables, lambda text: None) as site:
-            print(f"{'tasks/s':32}{'with':>10}{'without':>10}{'overhead':>10}")
-            for name, (measure, share) in CASES.items():
-                show(name, *beside(site, measure, int(arguments.tasks * share), arguments.rounds))
+    with place.made(lambda text: None) as site:
+        print(f"{'tasks/s':32}{'with':>10}{'without':>10}{'overhead':>10}")
+        for name, (measure, share) in CASES.items():
+            show(name, *beside(site, measure, int(arguments.tasks * share), arguments.rounds))
     return 0
 
 
