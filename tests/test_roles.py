@@ -24,23 +24,24 @@ from kit.wait import wait_until
 #: One line for every table, view and function: what each role may do with it. `update(x)` is that column alone. The
 #: owner may do everything.
 MATRIX = """
-                runtime                      submitter  reader  pruner
-migrations      select                       -          select  select
-kinds           select,insert,update         -          select  -
-tasks           select,insert,update         -          -       select,delete,update(version)
-ready           select,insert,update,delete  -          select  select,delete,update(batchable)
-scheduled       select,insert,update,delete  -          select  select
-unknowns        select,insert,update,delete  -          -       -
-incarnations    select,insert,update         -          select  select,delete,update(host)
-slots           select,insert,update         -          select  select,delete,update(number)
-events          select,insert                -          select  select,delete
-decisions       select,insert                -          select  select,delete
-tasks_view      -                            -          select  -
-unknown_view    -                            -          select  -
-submit()        -                            execute    -       -
-asked()         execute                      -          -       -
-new_task_id()   -                            -          -       -
-refuse_change() -                            -          -       -
+                  runtime                      submitter  reader  pruner
+migrations        select                       -          select  select
+kinds             select,insert,update         -          select  -
+tasks             select,insert,update         -          -       select,delete,update(version)
+ready             select,insert,update,delete  -          select  select,delete,update(batchable)
+scheduled         select,insert,update,delete  -          select  select
+unknowns          select,insert,update,delete  -          -       -
+incarnations      select,insert,update         -          select  select,delete,update(host)
+slots             select,insert,update         -          select  select,delete,update(number)
+events            select,insert                -          select  select,delete
+decisions         select,insert                -          select  select,delete
+tasks_view        -                            -          select  -
+unknown_view      -                            -          select  -
+submit()          -                            execute    -       -
+asked()           execute                      -          -       -
+keeps_the_rules() execute                      -          -       -
+new_task_id()     -                            -          -       -
+refuse_change()   -                            -          -       -
 """
 
 #: Which role the statements of each file are sent by. What is missing here fails.

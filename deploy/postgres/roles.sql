@@ -78,6 +78,9 @@ grant select, insert, update on deadsure.kinds, deadsure.tasks, deadsure.incarna
 grant select, insert, update, delete on deadsure.ready, deadsure.scheduled, deadsure.unknowns to deadsure_runtime;
 grant select, insert on deadsure.events, deadsure.decisions to deadsure_runtime;
 grant execute on function deadsure.asked(text, integer, timestamptz, integer, double precision) to deadsure_runtime;
+-- Whoever writes a row of tasks runs its rules.
+grant execute on function deadsure.keeps_the_rules(text, text, text, integer, integer, double precision, text, uuid,
+  timestamptz, boolean, boolean, boolean, timestamptz, text, text, text) to deadsure_runtime;
 
 -- Submitting, and nothing else: no task can be read, not even the own one.
 grant execute on function
