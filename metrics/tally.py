@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from ..runtime.facts import Ended, Missed, Reconciled
 from ..runtime.states import TERMINAL, State
@@ -44,18 +45,23 @@ class Addition:
         """To a histogram of the pool."""
         return self._observe(metric, cells.of_pool(metric, *values), seconds)
 
-    def finish(self, ended: Ended, *, read: bool) -> Addition:
-        """A worker's finish. `read`: nobody has heard its answer."""
-        if ended.state is None:
-            return self.one(c.FINISHES, "refused")
-        self.one(c.FINISHES, "settled_by_reading" if read else "committed")
-        return self.became(ended.kind, ended.state, ended.cause)
+    def finishes(self, ended: Iterable[Ended], *, read: bool) -> Addition:
+        """A worker's finishes. `read`: nobody has heard their answer."""
+        for one, n in Counter(ended).items():
+            if one.state is None:
+                self.one(c.FINISHES, "refused", n=n)
+            else:
+                self.one(c.FINISHES, "settled_by_reading" if read else "committed", n=n)
+                self.became(one.kind, one.state, one.cause, n)
+        return self
 
-    def claim(self, kind: str, waited: float | None) -> Addition:
-        """A task that was won, and how long it had waited, if that is known."""
-        self.one(c.CLAIMS, "won")
-        if waited is not None:
-            self._observe(c.TASK_WAIT, cells.of_kind(c.TASK_WAIT, self._memory.kinds.index(kind)), waited)
+    def claims(self, won: Sequence[tuple[str, float | None]]) -> Addition:
+        """Tasks that were won: their kinds, and how long they had waited, where that is known."""
+        if won:
+            self.one(c.CLAIMS, "won", n=len(won))
+        for kind, waited in won:
+            if waited is not None:
+                self._observe(c.TASK_WAIT, cells.of_kind(c.TASK_WAIT, self._memory.kinds.index(kind)), waited)
         return self
 
     def run(self, kind: str, seconds: float) -> Addition:
@@ -79,19 +85,16 @@ class Addition:
 
     def missed(self, missed: Missed) -> Addition:
         """What a dead worker had not counted."""
-        for ended in missed.ended:
-            self.finish(ended, read=True)
-        for kind, waited in missed.won:
-            self.claim(kind, waited)
+        self.finishes(missed.ended, read=True).claims(missed.won)
         return self if missed.reconciled is None else self.lookup(missed.reconciled)
 
-    def became(self, kind: str, state: State, cause: str | None) -> Addition:
-        """A task that is in this state now, by whatever way."""
+    def became(self, kind: str, state: State, cause: str | None, n: int = 1) -> Addition:
+        """So many tasks that are in this state now, by whatever way."""
         index = self._memory.kinds.index(kind)
         if state in TERMINAL:
-            self._add(cells.of_kind(c.FINISHED, index, state))
+            self._add(cells.of_kind(c.FINISHED, index, state), n)
         elif state is State.UNKNOWN and cause in c.UNKNOWN_CAUSES:
-            self._add(cells.of_kind(c.UNKNOWN, index, cause))
+            self._add(cells.of_kind(c.UNKNOWN, index, cause), n)
         return self
 
     def _observe(self, metric: Metric, first: int, seconds: float) -> Addition:

@@ -59,11 +59,8 @@ class WorkerCounter:
         self._tally.meet(kinds, providers)
 
     def _stepped(self, fact: Stepped) -> None:
-        add = self._tally.new()
-        for ended in fact.ended:
-            add.finish(ended, read=fact.read)
-        for task in fact.won:
-            add.claim(task.kind, task.waited)
+        add = self._tally.new().finishes(fact.ended, read=fact.read)
+        add.claims([(task.kind, task.waited) for task in fact.won])
         if fact.empty:
             add.one(c.CLAIMS, "empty")
         if fact.conflict:
