@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import ClassVar, Literal
 from uuid import UUID
 
+import msgspec
+
 from .ids import new_token
 from .states import OnDeath, State
 
@@ -49,8 +51,7 @@ class Slot:
     taken_over: int = field(default_factory=new_token, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """A task that one worker got, under this fence. `payload` is JSON text."""
 
     id: UUID

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from uuid import UUID
 
+import msgspec
 import pytest
 from deadsure.runtime.errors import StatementRefused
 from deadsure.runtime.model import Claimed, ExitProof, Kind, Outcome, Refusal, Wanted
@@ -171,7 +172,7 @@ def test_one_refused_finish_claims_nothing_and_the_others_stand(store: Store) ->
     tasks = [store.submit("harmless") for _ in range(3)]
     worker = Batcher(store)
     first, second = worker.claim(size=2)
-    stale = Claimed(**{name: getattr(second, name) for name in Claimed.__slots__} | {"fence": second.fence + 1})
+    stale = msgspec.structs.replace(second, fence=second.fence + 1)
     step = worker.step([Done(first, DONE), Done(stale, DONE)])
     assert step.finished == (State.SUCCEEDED, None)
     assert step.claimed == ()

@@ -7,8 +7,8 @@
 -- :done, :fences, :outcomes, :results and :reasons are what I finish; the outcome `released` gives back a task that was
 -- never started, its attempt with it. :kept and :kept_fences are what I hold on to: the one that is running.
 --
--- Answers: first a row with mine, trusted, finished (the new states, in the order of :done; null: refused, and nothing
--- was claimed), picked, conflict. Then a row for each claimed task, in the order in which they are to run.
+-- Answers in one row: mine, trusted, finished (the new states, in the order of :done; null: refused, and nothing was
+-- claimed), picked, conflict, claimed (the tasks in the order in which they are to run, as one JSON text; null for none).
 with own as (
   select i.lease_until > clock_timestamp() as trusted
     from deadsure.slots s
@@ -117,8 +117,8 @@ claimed as (
          started_at = clock_timestamp(), version = t.version + 1
     from gone
    where t.id = gone.id and t.state = 'queued'
-  returning t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at, t.payload,
-            t.created_at
+  returning t.id, t.fence, t.kind, t.attempts as attempt, t.timeout, t.queue, t.priority, t.run_at, t.started_at,
+            cast(t.payload as text) as payload, t.created_at
 ),
 held as (
   update deadsure.slots s
@@ -133,9 +133,4 @@ select exists (select 1 from own) as mine,
        array(select f.state from unnest(cast(:done as uuid[])) with ordinality as d(id, number)
                left join fin f on f.id = d.id order by d.number) as finished,
        exists (select 1 from head) as picked, exists (select 1 from passed) as conflict,
-       null as id, null as fence, null as kind, null as attempts, null as timeout, null as queue, null as priority,
-       null as run_at, null as started_at, null as payload, null as created_at
-union all
-(select null, null, null, null, null, c.id, c.fence, c.kind, c.attempts, c.timeout, c.queue, c.priority, c.run_at,
-        c.started_at, cast(c.payload as text), c.created_at
-   from claimed c order by c.priority, c.run_at, c.id);
+       (select cast(json_agg(c order by c.priority, c.run_at, c.id) as text) from claimed c) as claimed;

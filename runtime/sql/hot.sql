@@ -9,9 +9,9 @@
 --
 -- Answers in one row: mine (false: the slot has ended or carries another token, nothing happened), trusted (false:
 -- the lease is over, nothing was claimed), finished (the new state; null though :id was sent: the finish was refused
--- and nothing was claimed), picked (true with a null id: a stale row of ready was dropped, ask again at once),
--- conflict (a row that was passed over is held, or was just taken, by another worker), then the claimed task, null for
--- none.
+-- and nothing was claimed), picked (true with nothing claimed: a stale row of ready was dropped, ask again at once),
+-- conflict (a row that was passed over is held, or was just taken, by another worker), claimed (the task as one JSON
+-- text, which is read faster than eleven values; null for none).
 with own as (
   -- 1. My slot first: the lock order is slot, then task, for everybody. The lease is asked for the claim only: while
   --    the slot has not ended nobody else has decided, and a known result must not be thrown away.
@@ -93,8 +93,8 @@ claimed as (
          started_at = clock_timestamp(), version = t.version + 1
     from gone
    where t.id = gone.id and t.state = 'queued'
-  returning t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at, t.payload,
-            t.created_at
+  returning t.id, t.fence, t.kind, t.attempts as attempt, t.timeout, t.queue, t.priority, t.run_at, t.started_at,
+            cast(t.payload as text) as payload, t.created_at
 ),
 held as (
   -- 6. The slot names what was really claimed and gets a new token: a late copy of this statement can do nothing.
@@ -110,9 +110,7 @@ select exists (select 1 from own) as mine,
        coalesce((select bool_or(trusted) from own), false) as trusted,
        (select state from fin) as finished,
        exists (select 1 from picked) as picked, exists (select 1 from passed) as conflict,
-       c.id, c.fence, c.kind, c.attempts, c.timeout, c.queue, c.priority, c.run_at, c.started_at,
-       cast(c.payload as text), c.created_at
-  from (values (1)) one left join claimed c on true;
+       (select cast(to_json(c) as text) from claimed c) as claimed;
 
 -- name: why_refused
 -- Reads why a finish was refused; changes nothing. No row: there is no such task.
@@ -128,11 +126,12 @@ returning s.ended, s.task_ids, s.fences;
 
 -- name: claimed_task
 -- Reads a task that the slot is known to hold, to start it. No row: it is no longer the slot's.
-select t.id, t.fence, t.kind, t.attempts, t.timeout, t.queue, t.priority, t.run_at, t.started_at,
-       cast(t.payload as text), t.created_at
-  from deadsure.tasks t
- where t.id = cast(:id as uuid) and t.state = 'running' and t.owner = cast(:slot as uuid)
-   and t.fence = cast(:fence as bigint);
+select cast(to_json(c) as text)
+  from (select t.id, t.fence, t.kind, t.attempts as attempt, t.timeout, t.queue, t.priority, t.run_at, t.started_at,
+               cast(t.payload as text) as payload, t.created_at
+          from deadsure.tasks t
+         where t.id = cast(:id as uuid) and t.state = 'running' and t.owner = cast(:slot as uuid)
+           and t.fence = cast(:fence as bigint)) c;
 
 -- name: end_backend
 -- Ends the server session that may still carry out the lost statement, waiting at most 1.5 s. Its start time is

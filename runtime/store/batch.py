@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from .. import sql
 from ..db import Connection
 from ..model import Claimed, Outcome, Refusal, Slot, Wanted
@@ -17,6 +19,7 @@ from . import tell
 from .hot import where
 
 _STEP = sql.statement("finish_and_claim_many")
+_read = msgspec.json.Decoder(tuple[Claimed, ...]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,11 @@ def finish_and_claim_many(
         size=size,
         **where(wanted.places),
     )
-    mine, trusted, finished, picked, conflict, *_ = rows[0]
+    mine, trusted, finished, picked, conflict, found = rows[0]
     if not mine:
         return tell.many(ManyStep(slot, refused=Refusal.SLOT_ENDED), done, kept, bool(wanted.places))
     states = tuple(state and State(state) for state in finished)
-    claimed = tuple(Claimed(*row[5:]) for row in rows[1:])
+    claimed = () if found is None else _read(found)
     whole = all(state is not None for state in states)
     step = ManyStep(
         after if whole else slot, states, None, claimed, picked and not claimed, trusted=trusted, conflict=conflict

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
+
 from .. import sql
 from ..db import Backend, Connection, Row
 from ..model import Claimed, Outcome, Place, Refusal, Slot, Step, Wanted
@@ -26,6 +28,7 @@ _TAKE_OVER = sql.statement("slot_take_over")
 _CLAIMED = sql.statement("claimed_task")
 _END_BACKEND = sql.statement("end_backend")
 NOWHERE = Wanted((), ())
+_read = msgspec.json.Decoder(Claimed).decode
 
 
 def claim(connection: Connection, slot: Slot, wanted: Wanted) -> Step:
@@ -60,13 +63,13 @@ def finish_and_claim(
         kinds=[kind.name for kind in wanted.kinds],
         on_deaths=[kind.on_death for kind in wanted.kinds],
     )
-    mine, trusted, finished, picked, conflict, *found = rows[0]
+    mine, trusted, finished, picked, conflict, found = rows[0]
     asked = bool(wanted.places)
     if not mine:
         return tell.one(Step(slot, refused=Refusal.SLOT_ENDED), task, (), asked)
     if task is not None and finished is None:
         return tell.one(Step(slot, refused=why_refused(connection, task), trusted=trusted), task, (), asked)
-    claimed = None if found[0] is None else Claimed(*found)
+    claimed = None if found is None else _read(found)
     stale = picked and claimed is None
     step = Step(after, finished and State(finished), None, claimed, stale, trusted, conflict)
     return tell.one(step, task, (), asked)
@@ -142,4 +145,4 @@ def _take_over(connection: Connection, slot: Slot, old: Sequence[Backend]) -> li
 
 def _claimed(connection: Connection, slot: Slot, task: UUID, fence: int) -> Claimed | None:
     rows = connection.run(_CLAIMED, slot=slot.id, id=task, fence=fence)
-    return Claimed(*rows[0]) if rows else None
+    return _read(rows[0][0]) if rows else None
