@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db, dsn
-from deadsure.runtime.store import migrate
 from kit import postgres
 from kit.api import Api
 from kit.api import running as api_running
@@ -30,12 +29,8 @@ def server() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture
 def database(server: EmbeddedPostgres) -> Iterator[db.Settings]:
     """Where a fresh database with the product's schema is."""
-    with postgres.database(server) as address:
-        settings = db.Settings(dsn.parse(address), statement_timeout=10.0)
-        connection = db.connect(settings, "migrate")
-        migrate.migrate(connection)
-        connection.close()
-        yield settings
+    with postgres.database(server, template=postgres.migrated_template(server)) as address:
+        yield db.Settings(dsn.parse(address), statement_timeout=10.0)
 
 
 @pytest.fixture
@@ -78,8 +73,11 @@ def api(new_api: Callable[..., Api]) -> Api:
     return new_api()
 
 
-#: Files in which Python has no part: proofs of a model, what statements do, rules and dashboards, texts and texts.
-ONCE = ("test_dashboard", "test_guards", "test_model", "test_prometheus", "test_store_machine")
+#: Files in which Python has no part: proofs of a model, what the schema and its statements do, rules and dashboards.
+ONCE = (
+    "test_dashboard", "test_guards", "test_model", "test_plans", "test_prometheus", "test_roles", "test_states",
+    "test_store_machine",
+)  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from uuid import UUID
 
+import pytest
 from deadsure.runtime.ids import uuid7
 from deadsure.runtime.store import cancel, submit
 from kit.aftermath import settled
@@ -16,6 +17,7 @@ from kit.pool import Pool
 from kit.scale import count
 from kit.store import Store
 
+pytestmark = pytest.mark.kills
 TASKS = count(long=200_000, ci=8_000)
 CHUNK = 500
 KINDS = ("note", "note", "note", "count.fail")
