@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from urllib.parse import unquote
 from uuid import UUID
 
 from starlette.datastructures import QueryParams
@@ -30,6 +31,7 @@ async def list_tasks(request: Request) -> Response:
     """Tasks by state, kind and queue. A page may hold fewer than `limit` although `next` is not null."""
     here = front(request)
     query = request.query_params
+    _check_utf8(request.url.query)
     for name in query:
         if name not in _KNOWN or len(query.getlist(name)) > 1:
             raise _invalid(name, f"unknown or given twice; known: {', '.join(sorted(_KNOWN))}")
@@ -48,6 +50,15 @@ def _find(connection: db.Connection, chosen: Filter, before: UUID, limit: int, d
     while not page.tasks and page.more is not None and time.monotonic() < enough:
         page = read.page(connection, chosen, page.more, limit)
     return page
+
+
+def _check_utf8(query: str) -> None:
+    """Starlette puts U+FFFD for what is not UTF-8: then nothing would be found, and nobody would know why."""
+    for part in query.split("&"):
+        try:
+            unquote(part, errors="strict")
+        except UnicodeDecodeError:
+            raise _invalid(part.partition("=")[0], "it is not UTF-8") from None
 
 
 def _state(query: QueryParams) -> str | None:

@@ -18,6 +18,7 @@ from ..runtime.errors import (
     StatementRefused,
     StoreError,
     UnknownKind,
+    Unreachable,
 )
 from ..runtime.events import emit
 from ..runtime.store.submit import BudgetExceeded, KeyTaken
@@ -55,9 +56,10 @@ def of(error: Exception) -> Problem:
     """What to answer to this exception. What no line of the table knows is a bug of ours: 500."""
     if isinstance(error, Problem):
         return error
+    said = error.public if isinstance(error, Unreachable) else str(error)
     for kind, status, name in TABLE:
         if isinstance(error, kind):
-            return Problem(status, name, str(error))
+            return Problem(status, name, said)
     return Problem(500, "internal-error", "this is a bug in deadsure; the server's log has the details")
 
 

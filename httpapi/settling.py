@@ -92,6 +92,8 @@ def _version(request: Request) -> int:
     if not values:
         raise Problem(428, "precondition-required", "send the task's ETag as If-Match: decide about what you have seen")
     tags = ", ".join(values)
+    if tags.strip() == "*":
+        raise Problem(428, "precondition-required", "If-Match: * says nothing about what you have seen; send the ETag")
     if not _TAGS.fullmatch(tags):
         raise Problem(400, "malformed-header", "If-Match must be the ETag that the task had when you read it")
     found = _VERSION.fullmatch(tags)

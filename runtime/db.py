@@ -29,7 +29,7 @@ from pg8000.native import PreparedStatement
 
 from .driver import Driver
 from .dsn import Dsn, Host
-from .errors import DatabaseUnavailable, InDoubt, NotReplicated, StoreError
+from .errors import DatabaseUnavailable, InDoubt, NotReplicated, StoreError, Unreachable
 from .parameters import Value, encode_all
 from .sql import Statement
 from .timed_socket import TimedSocket, TimedTlsSocket, timed, timed_tls
@@ -227,7 +227,7 @@ def connect(settings: Settings, name: str) -> Connection:
         else:
             _latest[hosts] = host
             return connection
-    raise DatabaseUnavailable("cannot reach the database; nothing was done. " + "; ".join(reasons))
+    raise Unreachable(reasons)
 
 
 def _connect(settings: Settings, host: Host, name: str) -> Connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class DeadsureError(Exception):
     """The root of all errors that deadsure raises on purpose."""
@@ -37,6 +39,17 @@ class StoreError(DeadsureError):
 
 class DatabaseUnavailable(StoreError):
     """The database cannot be reached, or is not a primary. Surely not done."""
+
+
+class Unreachable(DatabaseUnavailable):
+    """None of the configured hosts is a primary that answers. The text tells each host's own reason, so it is for
+    operators; `public` is for everybody.
+    """
+
+    public = "cannot reach the database; nothing was done"
+
+    def __init__(self, reasons: Iterable[str]) -> None:
+        super().__init__(f"{self.public}. {'; '.join(reasons)}")
 
 
 class StatementRefused(StoreError):

@@ -264,6 +264,7 @@ def test_a_rare_task_is_found_behind_many_others(api: Api, store: Store) -> None
         "limit=1.5",
         "cursor=x",
         "kind=a%00b",
+        "kind=%ff",
         "status=queued",
         "limit=1&limit=2",
     ],

@@ -92,6 +92,9 @@ def test_a_text_that_looks_like_sql_or_an_array_is_only_a_text(connection: Any, 
         ("plain", {"key": "k" * 256}),
         ("plain", {"timeout": 0}),
         ("plain", {"queue": ""}),
+        ("plain", {"queue": "a\nb"}),
+        ("plain", {"queue": " a"}),
+        ("plain", {"queue": "q" * 201}),
     ],
     ids=str,
 )
@@ -123,6 +126,15 @@ def test_the_sql_function_refuses_times_that_cannot_be_shown(store: Store) -> No
     for time in ("infinity", "-infinity", "12026-01-01T00:00:00Z", "0044-03-15 00:00:00+00 BC"):
         with pytest.raises(Exception, match="run_at"):
             store.query(f"select deadsure.submit('plain', '1', run_at => '{time}')")
+
+
+def test_the_sql_function_takes_what_nests_as_deep_as_http_takes_and_nothing_deeper(store: Store) -> None:
+    deep = "[" * 100 + "]" * 100
+    store.query("select deadsure.submit('plain', cast(:payload as jsonb))", payload=deep)
+    for deeper in (f"[{deep}]", f'[1, {{"a": {deep[1:-1]}}}]', "[" * 5000 + "]" * 5000):
+        with pytest.raises(Exception, match="deeper than 100"):
+            store.query("select deadsure.submit('plain', cast(:payload as jsonb))", payload=deeper)
+    assert len(tasks(store)) == 1
 
 
 def test_the_sql_function_needs_no_right_on_any_table(store: Store) -> None:

@@ -40,6 +40,13 @@ begin
   if submit.payload is null then
     raise exception 'the payload is null (for the JSON null pass ''null'')' using errcode = 'invalid_parameter_value';
   end if;
+  if jsonb_path_exists(submit.payload, 'strict $.**{100} ? (@.type() == "array" || @.type() == "object")') then
+    raise exception 'lists and objects in the payload nest deeper than 100' using errcode = 'invalid_parameter_value';
+  end if;
+  if length(submit.queue) not between 1 and 200 or submit.queue ~ '[[:cntrl:]]|^\s|\s$' then
+    raise exception 'the queue must be 1 to 200 printable characters, without spaces around them'
+      using errcode = 'invalid_parameter_value';
+  end if;
   if submit.max_attempts not between 1 and declared.max_attempts then
     raise exception 'max_attempts must be from 1 to %, the number of kind %', declared.max_attempts,
       quote_literal(submit.kind) using errcode = 'invalid_parameter_value';
