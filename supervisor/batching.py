@@ -76,7 +76,8 @@ class Batch:
 class Clock:
     """The thread that cuts short the batch in hand when its time is over. Started with the first batch.
 
-    While batches follow each other it is not woken for each: it sleeps until the one that it last saw would be overdue.
+    While batches follow each other it is not woken for each, which would cost the handlers the GIL: it sleeps until the
+    one that it last saw would be overdue, and where it saw none, as long as one may take that begins right then.
     """
 
     def __init__(self) -> None:
@@ -101,14 +102,19 @@ class Clock:
             self._overdue().cut_short()
 
     def _overdue(self) -> Batch:
+        seen = True
         with self._changed:
             while True:
                 batch = self._batch
-                self._asleep = batch is None
-                left = None if batch is None else batch.overdue_at - time.monotonic()
-                if batch is not None and left is not None and left <= 0:
-                    self._batch = None
-                    return batch
+                if batch is None:
+                    self._asleep = not seen
+                    left = LONGEST if seen else None
+                else:
+                    left = batch.overdue_at - time.monotonic()
+                    if left <= 0:
+                        self._batch = None
+                        return batch
+                seen = batch is not None
                 self._changed.wait(left)
 
 
