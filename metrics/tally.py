@@ -26,6 +26,10 @@ class Tally:
         for provider in providers:
             self._memory.providers.index(provider)
 
+    def run(self, kind: str, seconds: float) -> Iterable[tuple[int, int]]:
+        """A handler that came to its end: what that adds to which cells, each by itself."""
+        return cells.observed(c.TASK_RUN, cells.of_kind(c.TASK_RUN, self._memory.kinds.index(kind)), seconds)
+
     def new(self) -> Addition:
         return Addition(self._memory)
 
@@ -63,10 +67,6 @@ class Addition:
             if waited is not None:
                 self._observe(c.TASK_WAIT, cells.of_kind(c.TASK_WAIT, self._memory.kinds.index(kind)), waited)
         return self
-
-    def run(self, kind: str, seconds: float) -> Addition:
-        """A handler that came to its end."""
-        return self._observe(c.TASK_RUN, cells.of_kind(c.TASK_RUN, self._memory.kinds.index(kind)), seconds)
 
     def call(self, provider: str, outcome: str) -> Addition:
         """A provider's call."""
