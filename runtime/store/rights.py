@@ -27,6 +27,8 @@ OF_A_POOL: Rights = {
     "slots": ("select", "insert", "update"),
     "events": ("select", "insert"),
     "decisions": ("select", "insert"),
+    "asked()": ("execute",),
+    "keeps_the_rules()": ("execute",),
 }
 #: What a pool has no use for, and what it would do to who did what and why.
 TOO_MUCH: Rights = {
@@ -56,7 +58,7 @@ def standing(connection: Connection) -> Standing | None:
 
 
 def _held(connection: Connection, rights: Rights) -> dict[tuple[str, str], bool | None]:
-    """Each of these, and whether the role has it; None for a table that is not there."""
+    """Each of these, and whether the role has it; None for what is not there."""
     pairs = [(table, privilege) for table, privileges in rights.items() for privilege in privileges]
     tables, privileges = [table for table, _ in pairs], [privilege for _, privilege in pairs]
     rows = connection.run(_RIGHTS, tables=tables, privileges=privileges)
