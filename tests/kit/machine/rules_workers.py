@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from deadsure.runtime.model import Claimed, EffectEnd, Outcome, Place, Wanted
 from deadsure.runtime.store.batch import Done
 from hypothesis import strategies as st
@@ -78,7 +79,7 @@ class WorkerRules(Stage):
         other = choose([worker for worker in self.workers if worker.holding], theirs)
         if worker is other and shift == 0:
             return
-        task = replace(other.holding[0], fence=other.holding[0].fence + shift)
+        task = msgspec.structs.replace(other.holding[0], fence=other.holding[0].fence + shift)
         verb: Verb = HotStep(worker.slot, task, OUTCOMES[ending], self.wanted(worker, 1))
         if form == 1:
             verb = FinishAlone(worker.slot, task, RETRY, worker.holding)
