@@ -13,7 +13,7 @@ import pytest
 from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db, dsn
 from kit import postgres
-from kit.api import Api
+from kit.api import Api, fresh_store
 from kit.api import running as api_running
 from kit.pool import Pool, new_runtime_dir
 from kit.store import Store
@@ -71,6 +71,13 @@ def new_api(store: Store, tmp_path: Path) -> Iterator[Callable[..., Api]]:
 def api(new_api: Callable[..., Api]) -> Api:
     """One api child with the default settings, and a pool that has been ready."""
     return new_api()
+
+
+@pytest.fixture(scope="module")
+def shared_api(server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """One api child for those tests of a file that nobody's other tasks can disturb: to start one takes a second."""
+    with fresh_store(server) as store, api_running(store.settings, tmp_path_factory.mktemp("api")) as api:
+        yield api
 
 
 #: Files in which Python has no part: proofs of a model, what the schema and its statements do, rules and dashboards.

@@ -138,8 +138,8 @@ def test_every_scope_is_listed() -> None:
         (b'{"kind": "nobody", "payload": {}}', 422, "unknown-kind"),
     ],
 )
-def test_a_bad_submit_gets_the_problem_that_is_listed(api: Api, body: bytes, status: int, name: str) -> None:
-    answer = api.ask("POST", "/tasks", body)
+def test_a_bad_submit_gets_the_problem_that_is_listed(shared_api: Api, body: bytes, status: int, name: str) -> None:
+    answer = shared_api.ask("POST", "/tasks", body)
     assert (answer.status, answer.body["type"]) == (status, f"urn:deadsure:problem:{name}")
 
 

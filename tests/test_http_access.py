@@ -28,21 +28,21 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8470", "127.0.0.1:1", "127.8.9.1", "[::1]:8470"])
-def test_loopback_may_be_called_by_its_own_names(api: Api, host: str) -> None:
-    assert api.ask("GET", "/livez", headers={"Host": host}).status == 200
+def test_loopback_may_be_called_by_its_own_names(shared_api: Api, host: str) -> None:
+    assert shared_api.ask("GET", "/livez", headers={"Host": host}).status == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8470", "localhost.evil.example", "10.0.0.1", "[", ""])
-def test_a_foreign_host_is_refused(api: Api, host: str) -> None:
+def test_a_foreign_host_is_refused(shared_api: Api, host: str) -> None:
     for path in ("/livez", "/tasks"):
-        assert api.ask("GET", path, headers={"Host": host}).status == 403
+        assert shared_api.ask("GET", path, headers={"Host": host}).status == 403
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1"])
-def test_a_page_of_another_site_is_refused(api: Api, origin: str) -> None:
-    headers = {"Host": f"localhost:{api.port}", "Origin": origin}
-    assert api.ask("POST", "/tasks", TASK, headers).status == 403
-    assert api.ask("GET", "/tasks", headers=headers).status == 403
+def test_a_page_of_another_site_is_refused(shared_api: Api, origin: str) -> None:
+    headers = {"Host": f"localhost:{shared_api.port}", "Origin": origin}
+    assert shared_api.ask("POST", "/tasks", TASK, headers).status == 403
+    assert shared_api.ask("GET", "/tasks", headers=headers).status == 403
 
 
 def test_a_page_of_this_very_server_may_ask(api: Api) -> None:

@@ -130,9 +130,9 @@ def test_what_has_ended_is_not_waited_for(api: Api, store: Store) -> None:
 
 
 @pytest.mark.parametrize("prefer", ["wait=x", "wait=-1", "respond-async", "", "wait"])
-def test_a_preference_that_is_not_known_is_ignored(api: Api, prefer: str) -> None:
-    path = f"/tasks/{api.submit()['id']}"
-    answer = api.ask("GET", path, headers={"Prefer": prefer}, timeout=15)
+def test_a_preference_that_is_not_known_is_ignored(shared_api: Api, prefer: str) -> None:
+    path = f"/tasks/{shared_api.submit()['id']}"
+    answer = shared_api.ask("GET", path, headers={"Prefer": prefer}, timeout=15)
     assert (answer.status, answer.headers["Preference-Applied"]) == (200, None)
 
 
@@ -269,7 +269,7 @@ def test_a_rare_task_is_found_behind_many_others(api: Api, store: Store) -> None
         "limit=1&limit=2",
     ],
 )
-def test_a_wrong_query_is_refused_by_name(api: Api, query: str) -> None:
-    answer = api.ask("GET", f"/tasks?{query}")
+def test_a_wrong_query_is_refused_by_name(shared_api: Api, query: str) -> None:
+    answer = shared_api.ask("GET", f"/tasks?{query}")
     assert answer.status == 422
     assert repr(query.partition("=")[0]) in answer.body["detail"]

@@ -71,9 +71,9 @@ def test_idle_workers_are_woken_after_the_commit(api: Api) -> None:
 @pytest.mark.parametrize(
     "payload", [None, [], "", 0, {}, {"": {"": []}}, "\\u0000 as six characters", "a\\\\u0000b"], ids=repr
 )
-def test_every_json_value_can_be_a_payload(api: Api, payload: object) -> None:
-    task = api.submit("plain", payload)
-    assert api.ask("GET", f"/tasks/{task['id']}").body["payload"] == payload
+def test_every_json_value_can_be_a_payload(shared_api: Api, payload: object) -> None:
+    task = shared_api.submit("plain", payload)
+    assert shared_api.ask("GET", f"/tasks/{task['id']}").body["payload"] == payload
 
 
 def test_an_unknown_kind_is_refused_by_name(api: Api, store: Store) -> None:

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.runtime import db, dsn
-from deadsure.runtime.store import migrate
 
 from . import postgres
 from .pool import ROOT, SOURCE, Answer, dsn_text
@@ -144,12 +143,8 @@ def running(database: db.Settings | str, folder: Path, **settings: object) -> It
 @contextmanager
 def fresh_store(server: EmbeddedPostgres) -> Iterator[Store]:
     """A migrated database with the kit's kinds, for the tests of a whole module."""
-    with postgres.database(server) as address:
-        settings = db.Settings(dsn.parse(address), statement_timeout=10.0)
-        connection = db.connect(settings, "migrate")
-        migrate.migrate(connection)
-        connection.close()
-        store = Store(settings)
+    with postgres.database(server, template=postgres.migrated_template(server)) as address:
+        store = Store(db.Settings(dsn.parse(address), statement_timeout=10.0))
         try:
             yield store
         finally:
