@@ -102,6 +102,7 @@ class App:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Registered] = {}
+        self._kinds: tuple[Kind, ...] = ()
 
     def task(
         self,
@@ -147,7 +148,7 @@ class App:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Every kind that was registered, in the order of registration."""
-        return tuple(registered.kind for registered in self._handlers.values())
+        return self._kinds
 
     def handler(self, kind: str) -> Registered:
         """The handler of this kind. Raises KeyError."""
@@ -171,6 +172,7 @@ class App:
             raise ValueError(f"the handler of {kind.name!r} must take {takes}")
         payload_type = _payload_type(handler, parameters)
         self._handlers[kind.name] = Registered(kind, handler, len(parameters) == 2, payload_type, provider, backoff)
+        self._kinds = (*self._kinds, kind)
 
 
 def _on_death(text: str) -> OnDeath:

@@ -15,7 +15,7 @@ from .. import sql
 from ..db import Connection
 from ..model import Claimed, Outcome, Refusal, Slot, Wanted
 from ..states import State
-from . import tell
+from . import offer, tell
 from .hot import where
 
 _STEP = sql.statement("finish_and_claim_many")
@@ -57,6 +57,7 @@ def finish_and_claim_many(
     """
     after = Slot(slot.id, slot.following)
     outcomes = [entry.outcome for entry in done]
+    offered = offer.of(wanted.kinds)
     rows = connection.run(
         _STEP,
         slot=slot.id,
@@ -69,11 +70,10 @@ def finish_and_claim_many(
         reasons=[outcome.reason if outcome else None for outcome in outcomes],
         kept=[task.id for task in kept],
         kept_fences=[task.fence for task in kept],
-        kinds=[kind.name for kind in wanted.kinds],
-        on_deaths=[kind.on_death for kind in wanted.kinds],
-        batch_kinds=[kind.name for kind in wanted.kinds if kind.batchable],
+        batch_kinds=offered.together,
         size=size,
         **where(wanted.places),
+        **offered.named,
     )
     mine, trusted, finished, picked, conflict, found = rows[0]
     if not mine:

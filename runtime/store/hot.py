@@ -20,7 +20,7 @@ from ..db import Backend, Connection, Row
 from ..model import Claimed, Outcome, Place, Refusal, Slot, Step, Wanted
 from ..parameters import Value
 from ..states import TERMINAL, State
-from . import account, tell
+from . import account, offer, tell
 
 _STEP = sql.statement("finish_and_claim")
 _WHY = sql.statement("why_refused")
@@ -60,8 +60,7 @@ def finish_and_claim(
         result=outcome.result if outcome else None,
         reason=outcome.reason if outcome else None,
         **where(wanted.places),
-        kinds=[kind.name for kind in wanted.kinds],
-        on_deaths=[kind.on_death for kind in wanted.kinds],
+        **offer.of(wanted.kinds).named,
     )
     mine, trusted, finished, picked, conflict, found = rows[0]
     asked = bool(wanted.places)
