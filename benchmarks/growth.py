@@ -52,8 +52,11 @@ def main() -> int:
         draw(json.loads(arguments.plot[0].read_text()), arguments.plot[1])
         return 0
     with place.made(say, statement_timeout=600) as site:
-        found = Growth(site, arguments.rounds, arguments.seconds, arguments.scale).all()
-    arguments.json.write_text(json.dumps(found, indent=1))
+        found = []
+        for row in Growth(site, arguments.rounds, arguments.seconds, arguments.scale).all():
+            found.append(row)
+            arguments.json.write_text(json.dumps(found, indent=1))
+            say(table(found[-1:]))
     print(table(found))
     return 0
 
@@ -71,16 +74,15 @@ class Growth:
         self.seconds = seconds
         self.scale = scale
 
-    def all(self) -> list[dict[str, Any]]:
-        found = []
+    def all(self) -> Iterator[dict[str, Any]]:
+        """One after the other: it takes long, and what is known should not be lost with the rest."""
         for number in (10_000, 100_000, 1_000_000):
-            found.append(self.beside(f"{number:,} queued", lambda n=number: self.queued(n)))  # type: ignore[misc]
-        found.append(self.beside("1,000,000 finished", lambda: self.finished(1_000_000)))
-        found.append(self.snapshot(60_000))
+            yield self.beside(f"{number:,} queued", lambda n=number: self.queued(n))  # type: ignore[misc]
+        yield self.beside("1,000,000 finished", lambda: self.finished(1_000_000))
+        yield self.snapshot(60_000)
         for workers in (4, 8, 16):
-            found.append(self.beside(f"{workers} workers", lambda: self.queued(20_000), workers))
-        found.append(self.beside("10 queues", lambda: self.queued(20_000, 10), queues=10))
-        return found
+            yield self.beside(f"{workers} workers", lambda: self.queued(20_000), workers)
+        yield self.beside("10 queues", lambda: self.queued(20_000, 10), queues=10)
 
     def beside(self, case: str, fill: Callable[[], None], workers: int = 2, queues: int = 1) -> dict[str, Any]:
         """The rate in this case and on the almost empty table, in turns."""
@@ -153,6 +155,7 @@ class Growth:
 def held(site: Site) -> Iterator[None]:
     """A transaction elsewhere that keeps an old snapshot."""
     other = db.connect(site.database, "an old snapshot")
+    other._driver.run("set idle_in_transaction_session_timeout = 0")
     other._driver.run("begin isolation level repeatable read")
     other._driver.run("select count(*) from deadsure.kinds")
     try:
