@@ -155,7 +155,7 @@ def _token(file: Path) -> str:
 def _read(url: str, status: int, body: bytes, etag: str | None) -> Answer:
     text = body.decode("utf-8", "replace")
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError):
         value = None
     if 200 <= status < 300 and isinstance(value, dict):
@@ -165,6 +165,11 @@ def _read(url: str, status: int, body: bytes, etag: str | None) -> Answer:
     named = f"; the task is {problem['task_id']}" if "task_id" in problem else ""
     said = f"{detail}{named} (HTTP {status})"
     raise ServerUnavailable(said) if status == 503 else Refused(status, said)
+
+
+def _integer(digits: str) -> int | float:
+    """Python reads no integer of more than 4,300 digits; jsonb has some, and the rest of the answer is wanted."""
+    return int(digits) if len(digits) <= 4300 else float(digits)
 
 
 def _strange(url: str) -> str:

@@ -28,7 +28,7 @@ _resolution = msgspec.json.Decoder(wire.Resolution)
 TAGS = r'^(\*|(W/)?"[!#-~\u0080-\u00ff]*"( *, *(W/)?"[!#-~\u0080-\u00ff]*")*)$'
 ACTOR = "^[!-~]([ -~]{0,98}[!-~])?$"
 _TAGS = re.compile(TAGS)
-_VERSION = re.compile(r'"([0-9]{1,18})"')
+_VERSION = re.compile(r'"([1-9][0-9]{0,17})"')
 _ACTOR = re.compile(ACTOR)
 _EVIDENCE = re.compile(wire.EVIDENCE)
 #: The version of no task.
@@ -94,8 +94,8 @@ def _version(request: Request) -> int:
     tags = ", ".join(values)
     if tags.strip() == "*":
         raise Problem(428, "precondition-required", "If-Match: * says nothing about what you have seen; send the ETag")
-    if not _TAGS.fullmatch(tags):
-        raise Problem(400, "malformed-header", "If-Match must be the ETag that the task had when you read it")
+    if not _TAGS.fullmatch(tags) or tags.count('"') > 2:
+        raise Problem(400, "malformed-header", "If-Match must be the one ETag that the task had when you read it")
     found = _VERSION.fullmatch(tags)
     return _NO_VERSION if found is None else int(found[1])
 

@@ -85,6 +85,8 @@ def submit_many(
     named = [None] * len(texts) if keys is None else list(keys)
     if len(named) != len(texts):
         raise ValueError(f"{len(texts)} payloads, but {len(named)} keys")
+    if run_at is not None and not isinstance(run_at, datetime):
+        raise TypeError(f"run_at must be a datetime with its zone; not {run_at!r}")
     if run_at is not None and run_at.tzinfo is None:
         raise ValueError("run_at must carry its time zone")
     when = None if run_at is None else run_at.isoformat()

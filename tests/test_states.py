@@ -90,6 +90,14 @@ def _table(heading: str) -> list[list[str]]:
         ("succeeded", "unsettled = true", "unsettled_is_not_over"),
         ("failed", "unsettled = true", "unsettled_is_not_over"),
         ("canceled", "unsettled = true", "unsettled_is_not_over"),
+        ("queued", "timeout = 0", "timeout_is_positive"),
+        ("queued", "timeout = 'NaN'", "timeout_is_positive"),
+        ("queued", "timeout = 'infinity'", "timeout_is_positive"),
+        ("queued", "on_death = 'retry'", "on_death_is_known"),
+        ("queued", "queue = ''", "queue_has_a_name"),
+        ("queued", "idempotency_key = ''", "key_is_short"),
+        ("unknown", "unknown_needs = 'luck'", "evidence_is_known"),
+        ("succeeded", "max_attempts = 0, attempts = 0", "budget_of_at_least_one"),
     ],
 )
 def test_the_schema_refuses(store: Store, state: str, change: str, constraint: str) -> None:

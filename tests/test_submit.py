@@ -94,6 +94,10 @@ def test_a_text_that_looks_like_sql_or_an_array_is_only_a_text(connection: Any, 
         ("plain", {"queue": ""}),
         ("plain", {"queue": "a\nb"}),
         ("plain", {"queue": " a"}),
+        ("plain", {"queue": "a\u00a0"}),
+        ("plain", {"queue": "a\u202eb"}),
+        ("plain", {"queue": "\u200b"}),
+        ("plain", {"queue": "a\ue000b"}),
         ("plain", {"queue": "q" * 201}),
     ],
     ids=str,
@@ -134,6 +138,20 @@ def test_the_sql_function_takes_what_nests_as_deep_as_http_takes_and_nothing_dee
     for deeper in (f"[{deep}]", f'[1, {{"a": {deep[1:-1]}}}]', "[" * 5000 + "]" * 5000):
         with pytest.raises(Exception, match="deeper than 100"):
             store.query("select deadsure.submit('plain', cast(:payload as jsonb))", payload=deeper)
+    assert len(tasks(store)) == 1
+
+
+def test_the_sql_function_refuses_numbers_that_nobody_can_read(store: Store) -> None:
+    for number in ("1e400", "-1e5000", "9" * 5000):
+        with pytest.raises(Exception, match="a number"):
+            store.query("select deadsure.submit('plain', cast(:payload as jsonb))", payload=f'{{"a": [{number}]}}')
+    for number in ("1.7976931348623157e308", "-12345678901234567890123", "1e-400"):
+        store.query("select deadsure.submit('plain', cast(:payload as jsonb))", payload=f'{{"a": [{number}]}}')
+    assert len(tasks(store)) == 3
+
+
+def test_the_sql_function_takes_the_last_moment_and_any_script(store: Store) -> None:
+    store.query("select deadsure.submit('plain', '1', run_at => '9999-12-31T23:59:59.999999Z', queue => 'größe 界')")
     assert len(tasks(store)) == 1
 
 

@@ -31,6 +31,14 @@ class EvilText(str):
     __len__ = __bool__ = encode = __getitem__ = __format__  # type: ignore[assignment]
 
 
+class Unbound:
+    """A proxy that nobody has bound: it does not even say what it is."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        raise RuntimeError("outside of a context")
+
+
 class Mute(Exception):
     def __str__(self) -> str:
         raise SystemExit("no text")
@@ -90,6 +98,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "a circle": _circle,
     "an object": object,
     "an object that raises": Evil,
+    "an object without a class": Unbound,
     "a text that raises": lambda: {"a": [EvilText("x"), Evil()]},
     "a huge integer": lambda: 10**5000,
     "a tuple as a name": lambda: {(1, 2): 3},

@@ -57,7 +57,7 @@ declare
       or unknown_proof not in ('exit', 'pool_lock', 'lease') or unknown_needs not in ('lookup', 'decision')
       then 'evidence_is_known'
     when unsettled and state not in ('queued', 'running', 'unknown') then 'unsettled_is_not_over'
-    when timeout <= 0 then 'timeout_is_positive'
+    when not (timeout > 0 and timeout < 1e9) then 'timeout_is_positive'  -- also NaN and infinity
     when length(queue) not between 1 and 200 then 'queue_has_a_name'
     when length(idempotency_key) not between 1 and 255 then 'key_is_short'
   end;

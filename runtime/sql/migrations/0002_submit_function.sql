@@ -31,6 +31,9 @@ declare
   task     deadsure.tasks;
   made     uuid := deadsure.new_task_id();
   now      timestamptz := clock_timestamp();
+  -- Control characters, spaces other than the space, what is invisible or private: what every other door refuses.
+  unprintable constant text := '\u0001-\u001f\u007f-\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f'
+    || '\u3000\ue000-\uf8ff\ufeff\ufff9-\ufffb';
 begin
   select k.* into declared from deadsure.kinds k where k.kind = submit.kind;
   if not found then
@@ -43,7 +46,11 @@ begin
   if jsonb_path_exists(submit.payload, 'strict $.**{100} ? (@.type() == "array" || @.type() == "object")') then
     raise exception 'lists and objects in the payload nest deeper than 100' using errcode = 'invalid_parameter_value';
   end if;
-  if length(submit.queue) not between 1 and 200 or submit.queue ~ '[[:cntrl:]]|^\s|\s$' then
+  if jsonb_path_exists(submit.payload, 'strict $.** ? (@.type() == "number" && @.abs() > 1.7976931348623157e308)') then
+    raise exception 'a number in the payload is beyond what readers of JSON can hold'
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if length(submit.queue) not between 1 and 200 or submit.queue ~ ('^ | $|[' || unprintable || ']') then
     raise exception 'the queue must be 1 to 200 printable characters, without spaces around them'
       using errcode = 'invalid_parameter_value';
   end if;
@@ -57,7 +64,7 @@ begin
   if submit.timeout <= 0 or submit.timeout >= 1e9 then
     raise exception 'timeout must be a positive number of seconds' using errcode = 'invalid_parameter_value';
   end if;
-  if submit.run_at < '0001-01-01T00:00:00Z' or submit.run_at >= '9999-12-31T00:00:00Z' then
+  if submit.run_at < '0001-01-01T00:00:00Z' or submit.run_at >= '10000-01-01T00:00:00Z' then
     raise exception 'run_at must be a time in the years 1 to 9999' using errcode = 'invalid_parameter_value';
   end if;
 
