@@ -92,10 +92,8 @@ def _version(request: Request) -> int:
     if not values:
         raise Problem(428, "precondition-required", "send the task's ETag as If-Match: decide about what you have seen")
     tags = ", ".join(values)
-    if tags.strip() == "*":
-        raise Problem(428, "precondition-required", "If-Match: * says nothing about what you have seen; send the ETag")
-    if not _TAGS.fullmatch(tags) or tags.count('"') > 2:
-        raise Problem(400, "malformed-header", "If-Match must be the one ETag that the task had when you read it")
+    if not _TAGS.fullmatch(tags):
+        raise Problem(400, "malformed-header", "If-Match must be the ETag that the task had when you read it")
     found = _VERSION.fullmatch(tags)
     return _NO_VERSION if found is None else int(found[1])
 
@@ -137,7 +135,7 @@ def _refused(id: UUID, undecided: Undecided) -> Problem:
         said = "this idempotency key belongs to another decision about this task; this one was not taken"
         return Problem(422, "idempotency-key-reused", said, state=undecided.state)
     if undecided.why == "version":
-        said = "the task has changed since you read it: somebody decided, or a lookup did; read it again"
+        said = "If-Match is not the task's present ETag: somebody has decided since you read it, or a lookup has; read it again"
         return Problem(412, "changed-meanwhile", said, state=undecided.state)
     said = f"the task is {undecided.state}, not unknown; there is nothing to decide"
     return Problem(409, "not-unknown", said, state=undecided.state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from deadsure import Call, Intent, Receipt
 from deadsure.runtime import reconciling
@@ -42,7 +43,7 @@ def _without_right(store: Store, worker: WorkerRow, task: Claimed, wrong: str) -
         case "token":
             return replace(worker.slot, token=worker.slot.token + 1), task
         case "fence":
-            return worker.slot, replace(task, fence=task.fence + 1)
+            return worker.slot, msgspec.structs.replace(task, fence=task.fence + 1)
         case "owner":
             return store.worker().slot, task
     assert wrong == "slot ended"

@@ -177,7 +177,10 @@ def test_many_waiters_ask_the_database_once_a_tick(api: Api, store: Store) -> No
         thread.start()
     for thread in threads:
         thread.join(20)
-    sessions = store.query("select count(*) as n from pg_stat_activity where application_name = 'deadsure api'")
+    sessions = store.query(
+        "select count(*) as n from pg_stat_activity"
+        " where application_name = 'deadsure api' and datname = current_database()"
+    )
     assert int(str(sessions[0]["n"])) <= 4
 
 
