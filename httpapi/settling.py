@@ -135,7 +135,8 @@ def _refused(id: UUID, undecided: Undecided) -> Problem:
         said = "this idempotency key belongs to another decision about this task; this one was not taken"
         return Problem(422, "idempotency-key-reused", said, state=undecided.state)
     if undecided.why == "version":
-        said = "If-Match is not the task's present ETag: somebody has decided since you read it, or a lookup has; read it again"
+        since = "somebody has decided since you read it, or a lookup has"
+        said = f"If-Match is not the task's present ETag: {since}; read it again"
         return Problem(412, "changed-meanwhile", said, state=undecided.state)
     said = f"the task is {undecided.state}, not unknown; there is nothing to decide"
     return Problem(409, "not-unknown", said, state=undecided.state)
