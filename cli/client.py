@@ -169,7 +169,7 @@ def _read(url: str, status: int, body: bytes, etag: str | None) -> Answer:
 
 def _integer(digits: str) -> int | float:
     """Python reads no integer of more than 4,300 digits; jsonb has some, and the rest of the answer is wanted."""
-    return int(digits) if len(digits) <= 4300 else float(digits)
+    return int(digits) if len(digits.lstrip("-")) <= 4300 else float(digits)
 
 
 def _strange(url: str) -> str:

@@ -46,8 +46,8 @@ begin
   if jsonb_path_exists(submit.payload, 'strict $.**{100} ? (@.type() == "array" || @.type() == "object")') then
     raise exception 'lists and objects in the payload nest deeper than 100' using errcode = 'invalid_parameter_value';
   end if;
-  if jsonb_path_exists(submit.payload, 'strict $.** ? (@.type() == "number" && @.abs() > 1.7976931348623157e308)') then
-    raise exception 'a number in the payload is beyond what readers of JSON can hold'
+  if jsonb_path_exists(submit.payload, 'strict $.** ? (@.type() == "number" && @.abs() >= 1e4300)') then
+    raise exception 'a number in the payload has more than 4300 digits before its point: a handler could not read it'
       using errcode = 'invalid_parameter_value';
   end if;
   if length(submit.queue) not between 1 and 200 or submit.queue ~ ('^ | $|[' || unprintable || ']') then
