@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import statistics
 import time
-import urllib.request
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -40,7 +38,7 @@ def pickups(site: Site, tasks: int, rate: float, workers: int) -> Spread:
     with serving(site, workers) as pool:
         for n in range(tasks):
             due = time.monotonic() + 1 / rate
-            _submit(pool, site.kind("single"))
+            pool.submit(site.kind("single"))
             time.sleep(max(0.0, due - time.monotonic()))
             if n % 20 == 0:
                 site.tell(f"pick-up {n}/{tasks}")
@@ -56,7 +54,7 @@ def recoveries(site: Site, kills: int, workers: int) -> Spread:
 
 
 def _kill(site: Site, pool: ServedPool, n: int, kills: int) -> float:
-    task = _submit(pool, site.kind("wait"))
+    task = pool.submit(site.kind("wait"))
     victim = pool.wait(lambda: _worker_of(pool, task), "a worker has the task", 10)
     began = time.perf_counter()
     os.kill(victim, signal.SIGKILL)
@@ -71,12 +69,3 @@ def _kill(site: Site, pool: ServedPool, n: int, kills: int) -> float:
 
 def _worker_of(pool: ServedPool, task: str) -> int | None:
     return next((int(worker["pid"]) for worker in pool.workers() if worker["task"] == task), None)
-
-
-def _submit(pool: ServedPool, kind: str) -> str:
-    body = json.dumps({"kind": kind, "payload": {}}).encode()
-    request = urllib.request.Request(
-        f"http://{pool.address}/tasks", body, {"Content-Type": "application/json"}, method="POST"
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
-        return str(json.load(answer)["id"])

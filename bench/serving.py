@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from socket import create_server
 from tempfile import mkdtemp
@@ -40,6 +41,15 @@ class ServedPool:
         with urllib.request.urlopen(f"http://{self.address}{path}", timeout=5) as answer:
             return json.load(answer)
 
+    def submit(self, kind: str) -> str:
+        """Submit a task of this kind, with an empty payload. Returns its id. Raises OSError."""
+        body = json.dumps({"kind": kind, "payload": {}}).encode()
+        request = urllib.request.Request(
+            f"http://{self.address}/tasks", body, {"Content-Type": "application/json"}, method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            return str(json.load(answer)["id"])
+
     def workers(self) -> list[dict[str, Any]]:
         """As GET /workers shows them."""
         found: list[dict[str, Any]] = self.get("/workers")["workers"]
@@ -60,7 +70,7 @@ class ServedPool:
         try:
             self.get("/readyz")
             return all(worker["state"] in ("idle", "busy") for worker in self.workers())
-        except OSError:
+        except (OSError, HTTPException):
             return False
 
 

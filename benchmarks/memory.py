@@ -9,11 +9,9 @@ Starts its own PostgreSQL (durable: fsync on).
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
-from urllib.request import Request, urlopen
 
 import place
 from deadsure.bench.serving import ServedPool, serving
@@ -57,10 +55,7 @@ def go_on(site: Site, pool: ServedPool, seconds: float) -> None:
         for kind in ("batch", "single"):
             site.fill(kind, 100)
         for _ in range(10):
-            body = json.dumps({"kind": site.kind("single"), "payload": {}}).encode()
-            head = {"Content-Type": "application/json"}
-            with urlopen(Request(f"http://{pool.address}/tasks", body, head), timeout=5) as answer:
-                pool.get(f"/tasks/{json.load(answer)['id']}")
+            pool.get(f"/tasks/{pool.submit(site.kind('single'))}")
         pool.get("/workers")
         done += 210
         if time.monotonic() - began >= reports[0]:

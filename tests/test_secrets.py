@@ -82,7 +82,7 @@ class Client:
             connection.request(method, path, raw, head)
             answer = connection.getresponse()
             said = answer.read().decode()
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return 0
         finally:
             connection.close()

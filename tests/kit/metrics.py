@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -75,7 +76,7 @@ class Watcher:
     def look(self) -> None:
         try:
             found = scrape(self.port).counters
-        except OSError:
+        except (OSError, HTTPException):
             return  # the api child is being replaced
         self.scrapes += 1
         gone = [key for key in self._last if key not in found]

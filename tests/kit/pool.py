@@ -13,6 +13,7 @@ import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ class Pool:
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, _decoded(error.read()), error.headers)
-        except OSError as error:
+        except (OSError, HTTPException) as error:  # the child may die between the head and the body
             return Answer(0, str(error))
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -130,5 +131,5 @@ def _ready(server: Prometheus, process: subprocess.Popen[bytes]) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/-/ready", timeout=5):
             return True
-    except OSError:
+    except (OSError, HTTPException):
         return False

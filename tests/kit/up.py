@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class Up:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}
         )
-        with suppress(OSError), urllib.request.urlopen(request, timeout=20) as answer:
+        with suppress(OSError, HTTPException), urllib.request.urlopen(request, timeout=20) as answer:
             return json.loads(answer.read())
         return None
 
