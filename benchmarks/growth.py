@@ -149,7 +149,7 @@ class Growth:
         query(self.site, "vacuum (analyze) deadsure.ready")
         with serving(self.site, 2) as pool:
             while finished(pool) < number:
-                time.sleep(0.1)
+                time.sleep(0.5)
             return self.window(pool)
 
 

@@ -6,14 +6,13 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from ..bench import run as bench
 from ..bench import site
 from ..bench.run import Plan
 from ..runtime.errors import ConfigurationError
 from .layers import OptionError
-from .options import DONE, hear_interrupts, load_config, say
+from .options import DONE, add_data, hear_interrupts, load_config, say
 from .staging import database, migrated, variables
 from .wiring import database_settings
 
@@ -35,7 +34,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--pickups", metavar="N", type=int, default=Plan().pickups, help="fresh tasks; default 100")
     parser.add_argument("--rounds", metavar="N", type=int, default=Plan().rounds, help="rounds of submits; default 3")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="where the embedded PostgreSQL keeps its data")
+    add_data(parser)
 
 
 def run(arguments: Namespace) -> int:

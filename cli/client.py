@@ -53,11 +53,11 @@ class Answer:
             return self.value
         raise Refused(200, _strange(self.url))
 
-    def tasks(self) -> list[dict[str, Any]]:
-        """The page of tasks that was asked for. Raises Refused when this is none."""
-        tasks = self.value.get("tasks")
-        if isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks):
-            return tasks
+    def page(self, of: str) -> list[dict[str, Any]]:
+        """The page of tasks or events that was asked for. Raises Refused when this is none."""
+        entries = self.value.get(of)
+        if isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries):
+            return entries
         raise Refused(200, _strange(self.url))
 
 

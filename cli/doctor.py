@@ -16,8 +16,9 @@ from ..runtime.db import Connection
 from ..runtime.errors import ConfigurationError, DeadsureError, StoreError
 from ..runtime.store import inspect, migrate, rights
 from .config import Config
-from .options import DONE, FAILED, add_app, load_config
+from .options import DONE, FAILED, add_app, add_data, load_config
 from .runtime_dir import check_runtime_dir
+from .staging import or_running
 from .wiring import database_settings, runtime_dir_of, tokens_of
 
 EXAMPLES = """\
@@ -48,6 +49,7 @@ class Finding:
 
 def add_options(parser: ArgumentParser) -> None:
     add_app(parser)
+    add_data(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -69,7 +71,7 @@ def examine(arguments: Namespace) -> Iterator[Finding]:
         return
     yield Finding("configuration", f"pool {config.pool.name}, {config.pool.workers} workers, API on {config.http.bind}")
     yield _application(config)
-    yield from _database(config)
+    yield from _database(or_running(config, arguments.data))
     yield _runtime_dir(runtime_dir_of(config))
 
 

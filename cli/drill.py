@@ -26,7 +26,7 @@ from ..runtime.errors import ConfigurationError
 from ..runtime.points import POINTS
 from .config import Config
 from .embedded import EmbeddedPostgres
-from .options import DONE, FAILED, hear_interrupts, load_config, say
+from .options import DONE, FAILED, add_data, hear_interrupts, load_config, say
 from .staging import migrated, own_or_other, variables
 from .wiring import database_settings
 
@@ -68,7 +68,7 @@ def add_options(parser: ArgumentParser) -> None:
         command.add_argument("--confirm", choices=CONFIRMS, default="exit", help="what proves the death; default exit")
     for command in (one, many, long):
         command.add_argument("--keep", action="store_true", help="leave the drill's rows and files")
-        command.add_argument("--data", metavar="DIR", type=Path, help="where the embedded PostgreSQL keeps its data")
+        add_data(command)
         command.add_argument("--config", metavar="FILE", default=SUPPRESS, help="the configuration, TOML")
 
 

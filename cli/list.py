@@ -34,7 +34,7 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         print(answer.text)
         return DONE
-    print(task_text.table(answer.tasks()))
+    print(task_text.table(answer.page("tasks")))
     if answer.value.get("next"):
         say(f"there are more: repeat with --cursor {task_text.word(answer.value['next'])}")
     return DONE

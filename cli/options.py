@@ -6,6 +6,7 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from pathlib import Path
 
 from . import config
 from .config import Config
@@ -26,6 +27,10 @@ def add_pool(parser: ArgumentParser) -> None:
     add_app(parser)
     parser.add_argument("--workers", metavar="N", help="how many worker processes, 1 to 512; default 4")
     parser.add_argument("--bind", metavar="H:P", help="where the API listens; default 127.0.0.1:8470")
+
+
+def add_data(parser: ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="DIR", type=Path, help="where the embedded PostgreSQL keeps its data")
 
 
 def load_config(arguments: Namespace, *, warn: bool = True) -> Config:

@@ -13,7 +13,8 @@ from ..runtime.errors import DeadsureError, StatementRefused
 from ..runtime.store import migrate, prune
 from ..runtime.store.prune import Horizon, Kept
 from .layers import OptionError
-from .options import DONE, FAILED, load_config, say
+from .options import DONE, FAILED, add_data, load_config, say
+from .staging import or_running
 from .wiring import database_settings
 
 EXAMPLES = """\
@@ -41,6 +42,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--older-than", metavar="DAYS", type=float, required=True, help="how long they have been over, at least"
     )
     parser.add_argument("--dry-run", action="store_true", help="only count, and change nothing")
+    add_data(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -48,7 +50,8 @@ def run(arguments: Namespace) -> int:
     days = arguments.older_than
     if not (math.isfinite(days) and 0 <= days <= _MOST_DAYS):
         raise OptionError(f"--older-than: expected a number of days, from 0 to {_MOST_DAYS}")
-    connection = db.connect(_giving_way(database_settings(load_config(arguments))), "deadsure prune")
+    config = or_running(load_config(arguments), arguments.data)
+    connection = db.connect(_giving_way(database_settings(config)), "deadsure prune")
     try:
         migrate.check(connection)
         horizon = prune.horizon(connection, days)

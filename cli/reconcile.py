@@ -66,7 +66,7 @@ def _unknown(server: Client) -> Iterator[dict[str, Any]]:
     while True:
         query = {"state": "unknown", "limit": "500"} | ({"cursor": cursor} if cursor else {})
         page = server.get(f"/tasks?{urlencode(query)}")
-        yield from page.tasks()
+        yield from page.page("tasks")
         cursor = page.value.get("next")
         if cursor is None:
             return

@@ -1,4 +1,4 @@
-"""A database for drills and measurements: the configured (staging) one, or an embedded one."""
+"""A database where none is configured: the embedded one that runs; for drills and measurements one started here."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def own_or_other(config: Config, data: Path | None) -> Iterator[tuple[Config, Em
     if config.database.dsn is not None:
         yield config, None
         return
-    folder = (data or default_data_dir(environment())).absolute()
-    if (dsn := _running(folder)) is not None:
-        say(f"using the PostgreSQL that runs in {folder}")
-        yield _on(config, dsn), None
+    running = or_running(config, data)
+    if running.database.dsn is not None:
+        yield running, None
         return
+    folder = _folder(data)
     postgres = EmbeddedPostgres(folder)
     say(f"starting PostgreSQL in {folder}")
     try:
@@ -52,6 +52,18 @@ def own_or_other(config: Config, data: Path | None) -> Iterator[tuple[Config, Em
         yield _on(config, postgres.dsn()), postgres
     finally:
         postgres.stop()
+
+
+def or_running(config: Config, data: Path | None) -> Config:
+    """The configuration; where it names no database, with the one that `deadsure up` runs on this machine, if any."""
+    if config.database.dsn is None and (dsn := _running(_folder(data))) is not None:
+        say(f"using the PostgreSQL that runs in {_folder(data)}")
+        return _on(config, dsn)
+    return config
+
+
+def _folder(data: Path | None) -> Path:
+    return (data or default_data_dir(environment())).absolute()
 
 
 def _running(folder: Path) -> str | None:

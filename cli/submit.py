@@ -19,11 +19,14 @@ EXAMPLES = """\
   deadsure submit text.analyze '{"text": "to be, or not to be"}'
   deadsure submit text.analyze '{"text": "to be"}' --wait 10      exit code 0 only if it succeeded
   deadsure submit report.build '{"day": "2026-11-30"}' --key report-2026-11-30
+  deadsure submit report.build '{"day": "2026-12-01"}' --run-at 2026-12-01T06:00:00Z --queue nightly
   deadsure submit text.analyze - < payload.json
 
 It prints the task's id. With --key the same call can be repeated and stores one task only.
 """
 
+#: What the kind decides unless the caller does; named as in the API.
+_CHOICES = ("queue", "priority", "run_at", "max_attempts")
 #: The API waits no longer than this for one request: seconds.
 _LONGEST_WAIT = 30
 _PAUSE = 0.2
@@ -33,6 +36,10 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("kind", metavar="KIND", help="what to do")
     parser.add_argument("payload", metavar="JSON", help="its payload; - reads it from the standard input")
     parser.add_argument("--key", metavar="K", help="the Idempotency-Key: a repeat gives the task that is there")
+    parser.add_argument("--queue", metavar="Q", help="else the kind's")
+    parser.add_argument("--priority", metavar="N", type=int, help="smaller is sooner; else the kind's")
+    parser.add_argument("--run-at", metavar="T", help="not before: RFC 3339, with its zone")
+    parser.add_argument("--max-attempts", metavar="N", type=int, help="else the kind's")
     parser.add_argument("--wait", metavar="S", type=float, help="wait up to S seconds for its end, and show it")
     client.add_options(parser)
 
@@ -44,7 +51,8 @@ def run(arguments: Namespace) -> int:
     server = client.client_of(arguments)
     payload = _checked(sys.stdin.read() if arguments.payload == "-" else arguments.payload)
     # The payload's own text goes into the body: decoded and encoded again, a number could come out as another one.
-    body = f'{{"kind": {json.dumps(arguments.kind)}, "payload": {payload}}}'
+    chosen = {name: getattr(arguments, name) for name in ("kind", *_CHOICES) if getattr(arguments, name) is not None}
+    body = f'{json.dumps(chosen)[:-1]}, "payload": {payload}}}'
     headers = {} if arguments.key is None else {"Idempotency-Key": _key(arguments.key)}
     task = server.post("/tasks", body, headers).task()
     print(task["id"], flush=True)

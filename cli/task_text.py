@@ -19,6 +19,13 @@ def lines(task: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:<{width}}  {word(value)}" for name, value in shown.items())
 
 
+def events(happened: Iterable[Mapping[str, Any]]) -> str:
+    """What happened to a task, one event a line, the oldest first: when, what, and what is known about it."""
+    rows = [(word(event.get("at", "")), word(event.get("event", "")), word(event.get("detail"))) for event in happened]
+    width = max((len(what) for _, what, _ in rows), default=0)
+    return "\n".join(f"{at}  {what:<{width}}  {detail}" for at, what, detail in rows) or "nothing but the normal path"
+
+
 def table(tasks: Iterable[Mapping[str, Any]]) -> str:
     """One task a line under a line of headings."""
     rows = [[name.upper() for name in _COLUMNS]]

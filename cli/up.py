@@ -18,7 +18,7 @@ from .address import Address
 from .config import KEYS, Config, environment
 from .embedded import EmbeddedError, EmbeddedPostgres, default_data_dir
 from .migrate import patient
-from .options import add_pool, hear_interrupts, load_config, say
+from .options import add_data, add_pool, hear_interrupts, load_config, say
 from .owner import Owner
 from .runtime_dir import prepare_runtime_dir
 from .serve import open_listener
@@ -43,7 +43,7 @@ class NotStarted(DeadsureError):
 
 def add_options(parser: ArgumentParser) -> None:
     add_pool(parser)
-    parser.add_argument("--data", metavar="DIR", type=Path, help="where the embedded PostgreSQL keeps its data")
+    add_data(parser)
 
 
 def run(arguments: Namespace) -> int:

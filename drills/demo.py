@@ -21,9 +21,11 @@ app = App()
 #: Where the ledger is: `deadsure up` starts one and says so in this variable.
 _LEDGER_URL = os.environ.get("DEADSURE_LEDGER_URL", "http://127.0.0.1:8471")
 _CONTRACT = Contract(lookup=True, dedups_by_key=True, key_retention=86400.0, settle_after=5.0)
+#: How long a transfer can ask the ledger to keep its answer: seconds, and time to spare until the call is given up.
+_LATEST_ANSWER, _TIMEOUT = 50, 60.0
 #: One ledger, of which one kind knows what it promises and the other does not.
-_LEDGER = HttpProvider(_LEDGER_URL, name="ledger", contract=_CONTRACT)
-_LEDGER_BLIND = HttpProvider(_LEDGER_URL, name="ledger-blind")
+_LEDGER = HttpProvider(_LEDGER_URL, name="ledger", contract=_CONTRACT, timeout=_TIMEOUT)
+_LEDGER_BLIND = HttpProvider(_LEDGER_URL, name="ledger-blind", timeout=_TIMEOUT)
 
 #: How often a sleeper looks whether it should stop: seconds.
 _LOOK_EVERY = 0.05
@@ -56,10 +58,14 @@ class Crash(Struct, forbid_unknown_fields=True):
 
 
 class Transfer(Struct, forbid_unknown_fields=True):
-    """The payload of `ledger.transfer`: how much to move to whom, in the smallest unit."""
+    """The payload of `ledger.transfer`: how much to move to whom, in the smallest unit.
+
+    `answer_after`: the ledger moves it at once, and keeps its answer for so many seconds. That is time for a kill.
+    """
 
     account: str
     amount: int
+    answer_after: int = 0
 
 
 class Nothing(Struct):
@@ -112,7 +118,10 @@ def transfer(payload: Transfer) -> Intent:
     """Money is moved by the ledger, outside our database. If the worker dies, the ledger says whether it was."""
     if payload.amount <= 0:
         raise ValueError("amount must be positive")
-    return Intent(account=payload.account, amount=payload.amount)
+    if not 0 <= payload.answer_after <= _LATEST_ANSWER:
+        raise ValueError(f"answer_after must be from 0 to {_LATEST_ANSWER} seconds")
+    kept = {"answer_after": payload.answer_after} if payload.answer_after else {}
+    return Intent(account=payload.account, amount=payload.amount, **kept)
 
 
 @app.effect("ledger.transfer_blind", provider=_LEDGER_BLIND, max_attempts=3)

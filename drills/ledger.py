@@ -69,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         if reply.fault == "close":
             return
-        time.sleep(_HANG if reply.fault == "hang" else self.server.delay)
+        time.sleep(_HANG if reply.fault == "hang" else self.server.delay + reply.after)
         body = json.dumps(reply.body).encode()
         try:
             self.send_response(reply.status)

@@ -18,6 +18,8 @@ from ..runtime.effects import Intent
 from .book import Book, Event, of, read
 from .modes import Behaviour
 
+#: For how long an answer is kept at most, whoever asks for it: seconds.
+_LONGEST = 60.0
 _FAULTS = ("close", "503 before", "hang", "503 after", None)
 
 
@@ -33,12 +35,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is answered. `fault`: closed or hanging instead."""
+    """What is answered, and after how many seconds. `fault`: closed or hanging instead."""
 
     status: int
     body: Any
     headers: dict[str, str] | None = None
     fault: str | None = None
+    after: float = 0.0
 
 
 class Teller:
@@ -73,7 +76,7 @@ class Teller:
             return Reply(422, {"error": "this key was used for another transfer"})
         if fault == "503 after":
             return Reply(503, {"error": "not now"})
-        return Reply(201, self._receipt(effect), fault=fault)
+        return Reply(201, self._receipt(effect), fault=fault, after=_after(effect["fields"]))
 
     def get(self, key: str) -> Reply:
         """Whether it was done, as far as this ledger can say."""
@@ -150,6 +153,12 @@ def _intent(body: bytes) -> Intent:
     if not isinstance(fields, dict):
         raise ValueError("the body is not an object")
     return Intent(fields)
+
+
+def _after(fields: dict[str, Any]) -> float:
+    """For how long the caller wants the answer to be kept."""
+    wish = fields.get("answer_after")
+    return min(wish, _LONGEST) if isinstance(wish, int) and wish > 0 else 0.0
 
 
 def _digest(body: bytes) -> str:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from ..runtime import payload
 from .problems import Problem
 from .settings import ApiSettings
 
 T = TypeVar("T")
+
+_PLAIN = {
+    "`float` that's a multiple of 1.0": "a whole number",
+    "`float`": "a number",
+    "`float | null`": "a number or null",
+    "`str`": "a string",
+    "`str | null`": "a string or null",
+}
+_WHOLE = re.compile(r"\b(\d+)\.0\b")
 
 
 async def read(request: Request, settings: ApiSettings) -> bytes:
@@ -33,11 +44,18 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise Problem(422, "invalid-request", str(error)) from None
+        raise Problem(422, "invalid-request", _in_json_words(str(error))) from None
     except msgspec.DecodeError as error:
-        raise Problem(400, "malformed-json", f"the body is not JSON: {error}") from None
+        raise Problem(400, "malformed-json", f"the body is not JSON: {payload.flaw(error, body)}") from None
     except RecursionError:
         raise Problem(400, "malformed-json", "the body nests too deep") from None
+
+
+def _in_json_words(text: str) -> str:
+    """The decoder's message in the words of JSON: a client knows nothing of a float, nor that 1.0 stands for 1."""
+    for word, plain in _PLAIN.items():
+        text = text.replace(word, plain)
+    return _WHOLE.sub(r"\1", text)
 
 
 async def _collect(request: Request, limit: int) -> bytes:

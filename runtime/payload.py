@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ from .errors import NotStorable
 
 #: How deep lists and objects may nest. PostgreSQL and Python each give up somewhere past it.
 MAX_DEPTH = 100
+
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u)")
 
 
 def check(text: bytes, where: str = "payload") -> Any:
@@ -21,10 +24,16 @@ def check(text: bytes, where: str = "payload") -> Any:
     except msgspec.ValidationError as error:
         raise NotStorable(f"{where}: {error}; nothing was stored") from None
     except msgspec.DecodeError as error:
-        raise NotStorable(f"{where}: this is not JSON: {error}; nothing was stored") from None
+        raise NotStorable(f"{where}: this is not JSON: {flaw(error, text)}; nothing was stored") from None
     if b"\\u0000" in text:
         _refuse_nul(value, where)
     return value
+
+
+def flaw(error: msgspec.DecodeError, text: bytes) -> str:
+    """What is wrong with a text that is no JSON. The decoder calls half a surrogate pair truncated, before a quote."""
+    said = str(error)
+    return "half of a UTF-16 surrogate pair" if "truncated" in said and _HALF_A_PAIR.search(text) else said
 
 
 def too_deep(text: bytes) -> bool:

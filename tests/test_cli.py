@@ -176,8 +176,8 @@ def test_the_doctor_finds_a_healthy_installation_healthy(database: db.Settings, 
         ({"DEADSURE_APP": "nowhere:app"}, "application .* cannot import the application 'nowhere:app'"),
     ],
 )
-def test_the_doctor_says_what_is_wrong(env: dict[str, str], said: str) -> None:
-    done = deadsure("doctor", env=env)
+def test_the_doctor_says_what_is_wrong(env: dict[str, str], said: str, tmp_path: Path) -> None:
+    done = deadsure("doctor", "--data", str(tmp_path), env=env)
     assert done.returncode == 1
     assert re.search(rf"^WRONG  {said}", done.stdout, re.MULTILINE), done.stdout
     assert "s3cret" not in done.stdout

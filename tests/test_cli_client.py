@@ -145,6 +145,27 @@ def test_show_is_for_people_or_exactly_as_the_api_answers(server: Server) -> Non
     assert server.requests[0].line == f"GET /tasks/{ID} HTTP/1.1"
 
 
+def test_show_tells_the_events_one_a_line(server: Server) -> None:
+    detail = {"to": "unknown", "note": "a\x1b[31m"}
+    events = {"events": [{"at": "2026-11-30T10:00:01Z", "event": "recovered", "detail": detail}]}
+    server.answers = [(200, task("unknown")), (200, events), (200, task()), (200, {"events": []}), (200, {"no": 1})]
+    shown = deadsure("show", ID, "--events", "--url", server.url).stdout
+    assert shown.endswith('\n2026-11-30T10:00:01Z  recovered  {"to": "unknown", "note": "a\\u001b[31m"}\n')
+    assert server.requests[1].line == f"GET /tasks/{ID}/events HTTP/1.1"
+    assert deadsure("show", ID, "--events", "--url", server.url).stdout.endswith("\nnothing but the normal path\n")
+    assert deadsure("show", ID, "--events", "--url", server.url).returncode == 1
+
+
+def test_submit_sends_only_what_was_chosen(server: Server) -> None:
+    server.answers = [(202, task())]
+    words = ["--queue", "nightly", "--priority", "-3", "--run-at", "2026-12-01T06:00:00Z", "--max-attempts", "2"]
+    assert deadsure("submit", "noop", "{}", *words, "--url", server.url).returncode == 0
+    assert deadsure("submit", "noop", "1.50", "--priority", "0", "--url", server.url).returncode == 0
+    chosen = {"queue": "nightly", "priority": -3, "run_at": "2026-12-01T06:00:00Z", "max_attempts": 2}
+    assert json.loads(server.requests[0].body) == {"kind": "noop", **chosen, "payload": {}}
+    assert server.requests[1].body == '{"kind": "noop", "priority": 0, "payload": 1.50}'
+
+
 def test_list_passes_the_filters_on(server: Server) -> None:
     server.answers = [(200, {"tasks": [task(), task("running", cancel_requested=True)], "next": "abc"})]
     done = deadsure("list", "--state", "unknown", "--kind", "a&b", "--limit", "2", "--url", server.url)

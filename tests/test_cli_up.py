@@ -125,11 +125,14 @@ def test_an_address_in_use_starts_no_database(up: Up) -> None:
     assert not up.data.exists()
 
 
-def test_a_data_folder_in_use_is_refused(up: Up) -> None:
+def test_a_data_folder_in_use_is_refused_and_the_commands_find_it(up: Up) -> None:
     up.start().ready()
     done = deadsure("up", "--data", str(up.data), "--bind", "127.0.0.1:0")
     assert done.returncode == 1
     assert f"{up.data} is in use by PostgreSQL with pid {up.postgres()}" in done.stderr
+    for words in (["doctor"], ["prune", "--older-than", "1"]):
+        done = deadsure(*words, "--data", str(up.data))
+        assert (done.returncode, f"using the PostgreSQL that runs in {up.data}" in done.stderr) == (0, True), done
 
 
 def test_with_a_dsn_it_starts_no_database_and_shows_no_password(server: EmbeddedPostgres, tmp_path: Path) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from deadsure.drills.ledger_process import LedgerProcess
+from kit.command import environment
+from kit.pages import Page, Shell, same
 from kit.pool import Pool, dsn_text
 from kit.store import Store
 from kit.wait import wait_until
@@ -20,94 +17,73 @@ from kit.wait import wait_until
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-README = (ROOT / "README.md").read_text()
+README = Page(ROOT / "README.md")
+TYPED, SHOWN = README.blocks("run"), README.blocks("shows")
 
 
 # --- what is shown is run
 
 
-def _blocks(mark: str) -> dict[str, str]:
-    """The fenced blocks of the README that stand under `<!-- MARK: NAME -->`."""
-    found = re.findall(rf"^<!-- {mark}: ([a-z-]+) -->\n```\w*\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return dict(found)
-
-
-@dataclass
-class Reader:
-    """Somebody who types what the README says, in one shell, against a pool that has another address."""
-
-    pool: Pool
-    folder: Path
-    typed: list[str] = field(default_factory=list)
-
-    def type(self, name: str) -> str:
-        """Run this block after the ones before it (their variables are still there), and return what it printed."""
-        text = _blocks("run")[name].replace("http://127.0.0.1:8470", f"http://127.0.0.1:{self.pool.port}")
-        kept = self.folder / "variables"
-        script = f"[ -e {kept} ] && . {kept}\n{text}\nset | sed -nE '/^(id|pid)=/p' > {kept}\n"
-        ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            capture_output=True, text=True, env=self._environment(), cwd=self.folder, check=False,
-        )
-        assert ran.returncode == 0, f"{name}: {ran.stderr}"
-        return ran.stdout
-
-    def variable(self, name: str) -> str:
-        lines = (self.folder / "variables").read_text().splitlines()
-        return next(shlex.split(line.split("=", 1)[1])[0] for line in lines if line.startswith(f"{name}="))
-
-    def _environment(self) -> dict[str, str]:
-        program = self.folder / ".venv" / "bin" / "deadsure"
-        if not program.exists():
-            program.parent.mkdir(parents=True)
-            program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m deadsure "$@"\n')
-            program.chmod(0o755)
-        return os.environ | {
-            "PYTHONPATH": str(ROOT / ".ci" / "path"),
-            "DEADSURE_DATABASE_DSN": dsn_text(self.pool.database),
-            "DEADSURE_URL": f"http://127.0.0.1:{self.pool.port}",
-            "PYTHONWARNINGS": "error",
-        }
-
-
-def _same(text: str) -> str:
-    """A printed text without what differs from run to run: ids and times."""
-    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
-    return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", "TIME", text).strip()
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[LedgerProcess]:
+    with LedgerProcess(tmp_path / "book", env=environment()) as running:
+        yield running
 
 
 @pytest.fixture
-def reader(new_pool: Callable[..., Pool], tmp_path: Path) -> Reader:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed")
-    return Reader(new_pool(app="deadsure.drills.demo:app", workers=2).start(), tmp_path)
+def pool(new_pool: Callable[..., Pool], ledger: LedgerProcess) -> Pool:
+    variables = {"DEADSURE_LEDGER_URL": ledger.url}
+    return new_pool(app="deadsure.drills.demo:app", workers=2, environment=variables).start()
 
 
-def test_the_readmes_first_task_comes_out_as_it_says(reader: Reader) -> None:
-    reader.type("first-task")
-    reader.pool.wait_for(reader.variable("id"), "succeeded")
-    assert _same(reader.type("first-result")) == _same(_blocks("shows")["first-result"])
+@pytest.fixture
+def shell(pool: Pool, tmp_path: Path) -> Shell:
+    """Somebody who types what the README says, against a pool that has another address."""
+    url = f"http://127.0.0.1:{pool.port}"
+    here = {"http://127.0.0.1:8470": url, ".venv/bin/deadsure": "deadsure"}
+    return Shell(tmp_path, here, {"DEADSURE_DATABASE_DSN": dsn_text(pool.database), "DEADSURE_URL": url})
 
 
-def test_the_readmes_first_kill_comes_out_as_it_says(reader: Reader) -> None:
-    reader.type("sleep")
-    task = reader.variable("id")
-    reader.pool.wait_for(task, "running")
-    wait_until(lambda: task in str(reader.pool.get("/workers").body), "its worker says so")
-    assert task in reader.type("kill")
-    reader.pool.wait_for(task, "unknown")
-    assert _same(reader.type("unknown")) == _same(_blocks("shows")["unknown"])
-    wait_until(lambda: len(reader.pool.worker_pids()) == 2, "the dead one is replaced")
-    assert int(reader.variable("pid")) not in reader.pool.worker_pids()
+def test_the_readmes_first_task_comes_out_as_it_says(shell: Shell, pool: Pool) -> None:
+    shell.type(TYPED["first-task"])
+    pool.wait_for(shell.variable("id"), "succeeded")
+    assert same(shell.type(TYPED["first-result"])) == same(SHOWN["first-result"])
 
 
-def test_the_readmes_drill_comes_out_as_it_says(reader: Reader) -> None:
-    assert reader.type("drill") == _blocks("shows")["drill"]
+def test_the_readmes_first_kill_comes_out_as_it_says(shell: Shell, pool: Pool) -> None:
+    shell.type(TYPED["sleep"])
+    task = shell.variable("id")
+    pool.wait_for(task, "running")
+    wait_until(lambda: task in str(pool.get("/workers").body), "its worker says so")
+    assert task in shell.type(TYPED["kill"])
+    pool.wait_for(task, "unknown")
+    assert same(shell.type(TYPED["unknown"])) == same(SHOWN["unknown"])
+    wait_until(lambda: len(pool.worker_pids()) == 2, "the dead one is replaced")
+    assert int(shell.variable("pid")) not in pool.worker_pids()
+
+
+def test_the_readmes_killed_transfer_comes_out_as_it_says(shell: Shell, pool: Pool, ledger: LedgerProcess) -> None:
+    shell.type(TYPED["transfer"])
+    task = shell.variable("id")
+    wait_until(lambda: ledger.history.effects[f"deadsure-{task}"], "the ledger has booked it")
+    wait_until(lambda: task in str(pool.get("/workers").body), "its worker says so")
+    shell.type(TYPED["kill-transfer"])
+    pool.wait_for(task, "succeeded")
+    assert _settled(shell.type(TYPED["reconciled"])) == _settled(SHOWN["reconciled"])
+    assert ledger.history.posts[f"deadsure-{task}"] == 1
+
+
+def _settled(text: str) -> str:
+    return re.sub(r'("cpu_seconds"|"max_rss_kib"): [\d.]+', r"\1: N", same(text))
+
+
+def test_the_readmes_drill_comes_out_as_it_says(shell: Shell) -> None:
+    assert shell.type(TYPED["drill"]) == SHOWN["drill"]
 
 
 def test_every_block_that_is_shown_or_run_is_used_here() -> None:
-    assert set(_blocks("run")) == {"first-task", "first-result", "sleep", "kill", "unknown", "drill"}
-    assert set(_blocks("shows")) == {"first-result", "unknown", "drill"}
+    used = set(re.findall(r"(TYPED|SHOWN)\[\"([a-z-]+)\"\]", Path(__file__).read_text()))
+    assert used == {("TYPED", name) for name in TYPED} | {("SHOWN", name) for name in SHOWN}
 
 
 def test_the_targets_of_make_that_the_pages_name_exist() -> None:

@@ -138,6 +138,27 @@ def test_a_payload_that_is_no_json_or_cannot_be_kept_is_400(api: Api, what: str)
     assert answer.status == (422 if what == "1e-20000" else 400)
 
 
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("payload", rb'{"a": "\ud800"}', "half of a UTF-16 surrogate pair"),
+        ("queue", rb'"\ud800"', "half of a UTF-16 surrogate pair"),
+        ("max_attempts", b"0", "Expected a number >= 1 - at `$.max_attempts`"),
+        ("max_attempts", b"1.5", "Expected a whole number - at `$.max_attempts`"),
+        ("priority", b'"high"', "Expected a number or null, got a string - at `$.priority`"),
+        ("timeout", b"0", "Expected a number > 0 - at `$.timeout`"),
+    ],
+)
+def test_a_refusal_speaks_of_json(api: Api, field: str, text: bytes, said: str) -> None:
+    fields = {"kind": b'"plain"', "payload": b"{}", field: text}
+    body = b"{" + b", ".join(b'"' + name.encode() + b'": ' + value for name, value in fields.items()) + b"}"
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
+    connection.request("POST", "/tasks", body, {"Content-Type": "application/json"})
+    answer = read(connection.getresponse())
+    connection.close()
+    assert said in answer.body["detail"]
+
+
 @pytest.mark.parametrize("length", ["announced", "chunked"])
 def test_a_body_over_the_limit_is_refused_with_a_problem(new_api: Callable[..., Api], length: str) -> None:
     api = new_api(max_body=1000)

@@ -27,8 +27,8 @@ select cast(extract(epoch from t.started_at - t.created_at) as double precision)
 select t.state from deadsure.tasks t where t.id = cast(:id as uuid);
 
 -- name: bench_hands
--- What pgbench's clients begin with: a slot, its token, and the task that it already holds.
-select s.number, s.slot, s.token, t.queue, t.id, t.fence, t.priority, t.run_at
+-- What pgbench's clients begin with: a slot, its token and its spot, and the task that it already holds.
+select s.number, s.slot, s.token, cast(s.ctid as text) as spot, t.queue, t.id, t.fence, t.priority, t.run_at
   from deadsure.slots s
   join deadsure.incarnations i on i.incarnation = s.incarnation
   join deadsure.tasks t on t.id = s.task_ids[1]

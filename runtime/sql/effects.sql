@@ -12,12 +12,13 @@ select cast(t.intent as text), t.request
 -- the same provider and a key that it still remembers when the call ends. The first time it stores what is sent.
 -- Answers in one row: mine (false: the slot has ended), the verdict (null: the task is not this worker's; else go,
 -- canceled, untrusted, provider_changed, retention_passed), whether an earlier perform is unsettled, and for go what
--- to send and until when. May be repeated: it changes nothing that it has not changed before.
+-- to send and until when. :spot as in finish_and_claim. May be repeated: it changes nothing that it has not changed before.
 with own as (
   select i.lease_until > clock_timestamp() as trusted
     from deadsure.slots s
     join deadsure.incarnations i on i.incarnation = s.incarnation
-   where s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint)
+   where s.ctid = coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid)))
+     and s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint)
      for update of s
 ),
 hand as (
@@ -64,10 +65,11 @@ select exists (select 1 from own) as mine, (select verdict from verdict) as verd
 -- :definite says that this attempt's call, if there was one, has a definite answer. While any perform has none, the
 -- task can only succeed, be tried again or become unknown: nothing is failed or canceled that may yet be done.
 -- :kept and :kept_fences are what the slot holds beside it, and goes on holding.
--- Answers: mine, the new state (null: refused), and why it is unknown, if it is.
+-- Answers: mine, the new state (null: refused), why it is unknown, if it is, and where the slot's row is now.
 with own as (
-  select 1 from deadsure.slots s
-   where s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint) for update
+  select s.ctid as spot from deadsure.slots s
+   where s.ctid = coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid)))
+     and s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint) for update
 ),
 hand as (
   select t.id, clock_timestamp() as now, t.cancel_requested, t.attempts, t.max_attempts,
@@ -134,8 +136,8 @@ told as (
 held as (
   update deadsure.slots s
      set task_ids = cast(:kept as uuid[]), fences = cast(:kept_fences as bigint[]), token = cast(:next_token as bigint)
-   where s.slot = cast(:slot as uuid) and exists (select 1 from fin)
-  returning 1
+   where s.ctid = (select spot from own) and s.slot = cast(:slot as uuid) and exists (select 1 from fin)
+  returning s.ctid as spot
 )
 select exists (select 1 from own) as mine, (select state from fin) as finished,
-       (select unknown_cause from fin) as cause;
+       (select unknown_cause from fin) as cause, cast((select spot from held) as text) as spot;

@@ -2,6 +2,8 @@
 -- The hot path: finish the task in hand and claim the next one, in one round trip and one commit.
 --
 -- :slot and :token name my slot row and the token it must still carry; :next_token is what it carries afterwards.
+-- :spot is where the row's newest version was last seen, null for not known. Each task writes the row anew, and while
+-- somebody holds an old snapshot all these versions stay: by its index the row would be found behind thousands of them.
 -- :id is the task I finish, null for none; :fence, :outcome, :result and :reason belong to it.
 -- :queues, :priorities, :run_ats and :ids are the places where to look for the next one, in order: a queue, and the
 -- position in it from which to look on. Empty for a finish alone.
@@ -11,14 +13,15 @@
 -- the lease is over, nothing was claimed), finished (the new state; null though :id was sent: the finish was refused
 -- and nothing was claimed), picked (true with nothing claimed: a stale row of ready was dropped, ask again at once),
 -- conflict (a row that was passed over is held, or was just taken, by another worker), claimed (the task as one JSON
--- text, which is read faster than eleven values; null for none).
+-- text, which is read faster than eleven values; null for none), spot (where the row is now).
 with own as (
   -- 1. My slot first: the lock order is slot, then task, for everybody. The lease is asked for the claim only: while
   --    the slot has not ended nobody else has decided, and a known result must not be thrown away.
-  select i.lease_until > clock_timestamp() as trusted
+  select s.ctid as spot, i.lease_until > clock_timestamp() as trusted
     from deadsure.slots s
     join deadsure.incarnations i on i.incarnation = s.incarnation
-   where s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint)
+   where s.ctid = coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid)))
+     and s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint)
      for update of s
 ),
 fin as (
@@ -102,15 +105,15 @@ held as (
      set task_ids = (select coalesce(array_agg(id), '{}') from claimed),
          fences = (select coalesce(array_agg(fence), '{}') from claimed),
          token = cast(:next_token as bigint)
-   where s.slot = cast(:slot as uuid) and exists (select 1 from own)
+   where s.ctid = (select spot from own) and s.slot = cast(:slot as uuid)
      and (select count(*) from fin) = case when cast(:id as uuid) is null then 0 else 1 end
-  returning 1
+  returning s.ctid as spot
 )
 select exists (select 1 from own) as mine,
        coalesce((select bool_or(trusted) from own), false) as trusted,
        (select state from fin) as finished,
        exists (select 1 from picked) as picked, exists (select 1 from passed) as conflict,
-       (select cast(to_json(c) as text) from claimed c) as claimed;
+       (select cast(to_json(c) as text) from claimed c) as claimed, cast((select spot from held) as text) as spot;
 
 -- name: why_refused
 -- Reads why a finish was refused; changes nothing. No row: there is no such task.

@@ -47,11 +47,13 @@ with alive as (
   select i.incarnation from deadsure.incarnations i
    where i.incarnation = cast(:incarnation as uuid) and i.ended_at is null
      for share
+),
+made as (
+  insert into deadsure.slots (slot, incarnation, number, token)
+  select cast(:slot as uuid), a.incarnation, cast(:number as integer), cast(:token as bigint) from alive a
+  on conflict (slot) do nothing
 )
-insert into deadsure.slots (slot, incarnation, number, token)
-select cast(:slot as uuid), a.incarnation, cast(:number as integer), cast(:token as bigint) from alive a
-on conflict (slot) do update set number = excluded.number
-returning slot;
+select a.incarnation from alive a;
 
 -- name: register_kind
 -- What a worker says about one of its kinds. Writes only when something differs.

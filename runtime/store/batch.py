@@ -15,7 +15,7 @@ from .. import sql
 from ..db import Connection
 from ..model import Claimed, Outcome, Refusal, Slot, Wanted
 from ..states import State
-from . import offer, tell
+from . import offer, own, tell
 from .hot import where
 
 _STEP = sql.statement("finish_and_claim_many")
@@ -55,14 +55,13 @@ def finish_and_claim_many(
     Only first attempts of kinds with on_death `requeue` and a budget of two or more are claimed together; any other
     task that is at the head is claimed alone.
     """
-    after = Slot(slot.id, slot.following)
     outcomes = [entry.outcome for entry in done]
     offered = offer.of(wanted.kinds)
-    rows = connection.run(
+    answer = own.run(
+        connection,
         _STEP,
-        slot=slot.id,
-        token=slot.token,
-        next_token=after.token,
+        slot,
+        next_token=slot.following,
         done=[entry.task.id for entry in done],
         fences=[entry.task.fence for entry in done],
         outcomes=[outcome.state if outcome else "released" for outcome in outcomes],
@@ -75,13 +74,12 @@ def finish_and_claim_many(
         **where(wanted.places),
         **offered.named,
     )
-    mine, trusted, finished, picked, conflict, found = rows[0]
+    mine, trusted, finished, picked, conflict, found, spot = answer
     if not mine:
         return tell.many(ManyStep(slot, refused=Refusal.SLOT_ENDED), done, kept, bool(wanted.places))
     states = tuple(state and State(state) for state in finished)
     claimed = () if found is None else _read(found)
     whole = all(state is not None for state in states)
-    step = ManyStep(
-        after if whole else slot, states, None, claimed, picked and not claimed, trusted=trusted, conflict=conflict
-    )
+    after = slot.next(spot) if whole else slot
+    step = ManyStep(after, states, None, claimed, picked and not claimed, trusted=trusted, conflict=conflict)
     return tell.many(step, done, kept, bool(wanted.places))

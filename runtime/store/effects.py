@@ -12,7 +12,7 @@ from .. import sql
 from ..db import Connection
 from ..model import Claimed, Outcome, Refusal, Slot, Step
 from ..states import State
-from . import tell
+from . import own, tell
 from .hot import why_refused
 
 _STORED = sql.statement("stored_effect")
@@ -61,10 +61,10 @@ def before_call(
 
     `timeout` is the call's, `retention` the contract's, in seconds.
     """
-    rows = connection.run(
+    answer = own.run(
+        connection,
         _BEFORE_CALL,
-        slot=slot.id,
-        token=slot.token,
+        slot,
         id=task.id,
         fence=task.fence,
         provider=what.provider,
@@ -76,7 +76,7 @@ def before_call(
         timeout=timeout,
         retention=retention,
     )
-    mine, verdict, earlier, intent, request, not_after = rows[0]
+    mine, verdict, earlier, intent, request, not_after = answer
     if not mine or verdict is None:
         return Permission(None)
     return Permission(verdict, earlier, intent or "", request or b"", not_after)
@@ -91,13 +91,12 @@ def finish_alone(
 
     Raises what hot.finish_and_claim raises; a lost answer is settled in the same way.
     """
-    after = Slot(slot.id, slot.following)
     end = outcome.effect
-    rows = connection.run(
+    answer = own.run(
+        connection,
         _FINISH,
-        slot=slot.id,
-        token=slot.token,
-        next_token=after.token,
+        slot,
+        next_token=slot.following,
         id=task.id,
         fence=task.fence,
         outcome=outcome.state,
@@ -112,9 +111,9 @@ def finish_alone(
         kept=[other.id for other in kept],
         kept_fences=[other.fence for other in kept],
     )
-    mine, finished, cause = rows[0]
+    mine, finished, cause, spot = answer
     if not mine:
         return tell.one(Step(slot, refused=Refusal.SLOT_ENDED), task, kept, False)
     if finished is None:
         return tell.one(Step(slot, refused=why_refused(connection, task)), task, kept, False)
-    return tell.one(Step(after, State(finished), stale=True), task, kept, False, cause)
+    return tell.one(Step(slot.next(spot), State(finished), stale=True), task, kept, False, cause)

@@ -20,7 +20,7 @@ from ..db import Backend, Connection, Row
 from ..model import Claimed, Outcome, Place, Refusal, Slot, Step, Wanted
 from ..parameters import Value
 from ..states import TERMINAL, State
-from . import account, offer, tell
+from . import account, offer, own, tell
 
 _STEP = sql.statement("finish_and_claim")
 _WHY = sql.statement("why_refused")
@@ -48,12 +48,11 @@ def finish_and_claim(
 
     A refused finish claims nothing; `Step.refused` says why.
     """
-    after = Slot(slot.id, slot.following)
-    rows = connection.run(
+    answer = own.run(
+        connection,
         _STEP,
-        slot=slot.id,
-        token=slot.token,
-        next_token=after.token,
+        slot,
+        next_token=slot.following,
         id=task.id if task else None,
         fence=task.fence if task else None,
         outcome=outcome.state if outcome else None,
@@ -62,7 +61,7 @@ def finish_and_claim(
         **where(wanted.places),
         **offer.of(wanted.kinds).named,
     )
-    mine, trusted, finished, picked, conflict, found = rows[0]
+    mine, trusted, finished, picked, conflict, found, spot = answer
     asked = bool(wanted.places)
     if not mine:
         return tell.one(Step(slot, refused=Refusal.SLOT_ENDED), task, (), asked)
@@ -70,7 +69,7 @@ def finish_and_claim(
         return tell.one(Step(slot, refused=why_refused(connection, task), trusted=trusted), task, (), asked)
     claimed = None if found is None else _read(found)
     stale = picked and claimed is None
-    step = Step(after, finished and State(finished), None, claimed, stale, trusted, conflict)
+    step = Step(slot.next(spot), finished and State(finished), None, claimed, stale, trusted, conflict)
     return tell.one(step, task, (), asked)
 
 

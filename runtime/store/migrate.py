@@ -66,7 +66,10 @@ def pending(connection: Connection) -> list[sql.Migration]:
             raise SchemaMismatch(f"the schema has migration {name}, which this version does not know; upgrade deadsure")
         expected = next((m for m in known if m.number == number), None)
         if expected is None or _checksum(expected) != checksum:
-            raise SchemaMismatch(f"migration {name} was applied with another text; nothing was changed")
+            raise SchemaMismatch(
+                f"migration {name} was applied with another text, by another build of deadsure; nothing was changed."
+                " Use the build that made this database, or an empty database"
+            )
     return [migration for migration in known if migration.number not in applied]
 
 

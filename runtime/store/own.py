@@ -1,0 +1,20 @@
+"""A worker's statement about its own slot, which is looked for first where it was last seen."""
+
+from __future__ import annotations
+
+from ..db import Connection, Row
+from ..model import Slot
+from ..parameters import Value
+from ..sql import Statement
+
+
+def run(connection: Connection, statement: Statement, slot: Slot, **parameters: Value) -> Row:
+    """The one row that it answers, of which the first value is whether the slot is still this worker's.
+
+    A slot that is not there any more may have moved, by VACUUM FULL or by a late repeat of its registration. Nothing
+    was done then, and the same is asked again by its id.
+    """
+    answer = connection.run(statement, slot=slot.id, token=slot.token, spot=slot.spot, **parameters)[0]
+    if not answer[0] and slot.spot is not None:
+        answer = connection.run(statement, slot=slot.id, token=slot.token, spot=None, **parameters)[0]
+    return answer
