@@ -1,14 +1,15 @@
 -- name: finish_and_claim_many
 -- The hot path for kinds that declared themselves harmless (`requeue`): finish many and claim many in one commit.
 --
--- :slot, :token, :next_token and :spot as in finish_and_claim, and so are the places, :kinds and :on_deaths. :batch_kinds are
--- those that may be claimed together, :size is how many at most. A task that is no first attempt is claimed alone, so
--- that a poisonous one costs its neighbours one attempt at most.
+-- :slot, :token, :next_token and :spot as in finish_and_claim, and so are the places, :kinds and :on_deaths.
+-- :batch_kinds are those that may be claimed together, :size is how many at most. A task that is no first attempt is
+-- claimed alone, so that a poisonous one costs its neighbours one attempt at most.
 -- :done, :fences, :outcomes, :results and :reasons are what I finish; the outcome `released` gives back a task that was
 -- never started, its attempt with it. :kept and :kept_fences are what I hold on to: the one that is running.
 --
 -- Answers in one row: mine, trusted, finished (the new states, in the order of :done; null: refused, and nothing was
--- claimed), picked, conflict, claimed (the tasks in the order in which they are to run, as one JSON text; null for none), spot.
+-- claimed), picked, conflict, spot, claimed (the tasks in the order in which they are to run, as one JSON text; null
+-- for none).
 with own as (
   select s.ctid as spot, i.lease_until > clock_timestamp() as trusted
     from deadsure.slots s
@@ -134,5 +135,5 @@ select exists (select 1 from own) as mine,
        array(select f.state from unnest(cast(:done as uuid[])) with ordinality as d(id, number)
                left join fin f on f.id = d.id order by d.number) as finished,
        exists (select 1 from head) as picked, exists (select 1 from passed) as conflict,
-       (select cast(json_agg(c order by c.priority, c.run_at, c.id) as text) from claimed c) as claimed,
-       cast((select spot from held) as text) as spot;
+       cast((select spot from held) as text) as spot,
+       (select cast(json_agg(c order by c.priority, c.run_at, c.id) as text) from claimed c) as claimed;

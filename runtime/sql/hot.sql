@@ -12,8 +12,8 @@
 -- Answers in one row: mine (false: the slot has ended or carries another token, nothing happened), trusted (false:
 -- the lease is over, nothing was claimed), finished (the new state; null though :id was sent: the finish was refused
 -- and nothing was claimed), picked (true with nothing claimed: a stale row of ready was dropped, ask again at once),
--- conflict (a row that was passed over is held, or was just taken, by another worker), claimed (the task as one JSON
--- text, which is read faster than eleven values; null for none), spot (where the row is now).
+-- conflict (a row that was passed over is held, or was just taken, by another worker), spot (where the slot's row
+-- is now), claimed (the task as one JSON text, which is read faster than eleven values; null for none).
 with own as (
   -- 1. My slot first: the lock order is slot, then task, for everybody. The lease is asked for the claim only: while
   --    the slot has not ended nobody else has decided, and a known result must not be thrown away.
@@ -113,7 +113,7 @@ select exists (select 1 from own) as mine,
        coalesce((select bool_or(trusted) from own), false) as trusted,
        (select state from fin) as finished,
        exists (select 1 from picked) as picked, exists (select 1 from passed) as conflict,
-       (select cast(to_json(c) as text) from claimed c) as claimed, cast((select spot from held) as text) as spot;
+       cast((select spot from held) as text) as spot, (select cast(to_json(c) as text) from claimed c) as claimed;
 
 -- name: why_refused
 -- Reads why a finish was refused; changes nothing. No row: there is no such task.

@@ -74,7 +74,7 @@ def finish_and_claim_many(
         **where(wanted.places),
         **offered.named,
     )
-    mine, trusted, finished, picked, conflict, found, spot = answer
+    mine, trusted, finished, picked, conflict, spot, found = answer
     if not mine:
         return tell.many(ManyStep(slot, refused=Refusal.SLOT_ENDED), done, kept, bool(wanted.places))
     states = tuple(state and State(state) for state in finished)

@@ -61,7 +61,7 @@ def finish_and_claim(
         **where(wanted.places),
         **offer.of(wanted.kinds).named,
     )
-    mine, trusted, finished, picked, conflict, found, spot = answer
+    mine, trusted, finished, picked, conflict, spot, found = answer
     asked = bool(wanted.places)
     if not mine:
         return tell.one(Step(slot, refused=Refusal.SLOT_ENDED), task, (), asked)

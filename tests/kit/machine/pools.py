@@ -66,8 +66,10 @@ class RegisterSlot(Verb):
         if view.incarnation(self.incarnation).ended_by is not None:
             return False
         view.lock("incarnation", self.incarnation, shared=True)
-        view.lock("slot", self.slot.id)
-        view.put("slot", view.slot(self.slot.id) or SlotRow(self.slot.id, self.incarnation, self.slot.token))
+        view.wait_for_change("slot", self.slot.id)
+        if view.slot(self.slot.id) is None:  # a repeat writes nothing
+            view.lock("slot", self.slot.id)
+            view.put("slot", SlotRow(self.slot.id, self.incarnation, self.slot.token))
         return True
 
 
