@@ -290,3 +290,14 @@ def test_a_scheduled_row_whose_task_is_no_longer_queued_just_leaves(store: Store
     store.query("insert into deadsure.scheduled values (clock_timestamp(), :id)", id=task)
     assert pool.promote(store.connection) == 0
     assert store.query("select id from deadsure.ready union all select id from deadsure.scheduled") == []
+
+
+def test_a_repeated_registration_leaves_the_slot_as_it_is(store: Store) -> None:
+    """A statement that has looked up the slot's row would not find the version that a late repeat had written."""
+    worker = store.worker()
+    store.submit()
+    assert worker.claim() is not None
+    row = "select ctid, task_ids, token from deadsure.slots where slot = :slot"
+    before = store.query(row, slot=worker.slot.id)
+    assert pool.register_slot(store.connection, worker.slot, store.incarnation, 1)
+    assert store.query(row, slot=worker.slot.id) == before
