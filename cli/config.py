@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ..runtime import dsn
-from ..runtime.db import SOCKET_MARGIN
 from ..runtime.errors import ConfigurationError
+from ..runtime.timed_socket import SOCKET_MARGIN
 from ..supervisor.stopping import GRACE
 from . import layers
 from .address import Address, parse_address

@@ -32,13 +32,10 @@ from .dsn import Dsn, Host
 from .errors import DatabaseUnavailable, InDoubt, NotReplicated, StoreError, Unreachable
 from .parameters import Value, encode_all
 from .sql import Statement
-from .timed_socket import TimedSocket, TimedTlsSocket, timed, timed_tls
+from .timed_socket import SOCKET_MARGIN, TimedSocket, TimedTlsSocket, timed, timed_tls
 from .verdict import answered_with_error, field, not_committing, text, verdict
 
 Row = Sequence[Any]
-
-#: Seconds a whole exchange may take beyond the server's own statement_timeout, so that the server's answer comes first.
-SOCKET_MARGIN = 1.0
 
 #: The SQLSTATE of a server that has become a standby: the next connection looks for the primary anew.
 _READ_ONLY = "25006"

@@ -12,6 +12,9 @@ import ssl
 import time
 from typing import Any
 
+#: Seconds a whole exchange may take beyond the server's own statement_timeout, so that the server's answer comes first.
+SOCKET_MARGIN = 1.0
+
 
 class _Timed:
     """What both kinds of sockets have in common. The driver's buffered file calls only `recv_into` and `send`."""

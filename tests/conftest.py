@@ -80,9 +80,11 @@ def shared_api(server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactor
         yield api
 
 
-#: Files in which Python has no part: proofs of a model, what the schema and its statements do, rules and dashboards.
+#: Files in which Python has no part: proofs of a model, what the schema and its statements do, rules and dashboards,
+#: whether the pages are true, what the measurement prints.
 ONCE = (
-    "test_dashboard", "test_guards", "test_model", "test_plans", "test_prometheus", "test_roles", "test_states",
+    "test_bench", "test_dashboard", "test_docs", "test_docs_configuration", "test_docs_effects", "test_docs_http",
+    "test_docs_operations", "test_guards", "test_model", "test_plans", "test_prometheus", "test_roles", "test_states",
     "test_store_machine",
 )  # fmt: skip
 

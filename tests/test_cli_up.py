@@ -47,6 +47,7 @@ def test_the_data_stays_for_the_next_time(up: Up) -> None:
     up.wait_for(task, "succeeded")
 
 
+@pytest.mark.kills
 def test_a_killed_supervisor_is_started_again_and_reports_what_it_recovered(up: Up) -> None:
     up.start("--workers", "1").ready()
     task = up.submit("sleep", SLEEP)
@@ -67,6 +68,7 @@ def test_a_supervisor_that_exits_ends_it_with_the_same_code(up: Up) -> None:
     assert up.ended() == 0
 
 
+@pytest.mark.kills
 def test_a_killed_postgres_is_started_again_and_nothing_is_lost(up: Up) -> None:
     up.start().ready()
     task = up.submit("noop", {})
@@ -77,6 +79,7 @@ def test_a_killed_postgres_is_started_again_and_nothing_is_lost(up: Up) -> None:
     up.wait_for(task, "succeeded")
 
 
+@pytest.mark.kills
 def test_a_killed_owner_takes_everything_with_it(up: Up) -> None:
     up.start().ready()
     assert len(up.everybody()) > 10

@@ -153,6 +153,7 @@ def test_data_survives_stop_and_start(cluster: Path) -> None:
         assert value(server, "SELECT x FROM kept") == 1
 
 
+@pytest.mark.kills
 def test_committed_data_survives_kill(folder: Path) -> None:
     with server_on(folder, settings=TIDY) as server:
         value(server, "CREATE TABLE kept AS SELECT 1 AS x")
@@ -163,6 +164,7 @@ def test_committed_data_survives_kill(folder: Path) -> None:
         assert "automatic recovery in progress" in server_log(server)
 
 
+@pytest.mark.kills
 def test_a_server_that_somebody_killed_is_not_alive_and_starts_again(cluster: Path) -> None:
     with server_on(cluster) as server:
         os.kill(int(str(server.pid)), signal.SIGKILL)
@@ -171,6 +173,7 @@ def test_a_server_that_somebody_killed_is_not_alive_and_starts_again(cluster: Pa
         assert value(server, "SELECT 1") == 1
 
 
+@pytest.mark.kills
 def test_a_killed_owner_takes_its_server_along(cluster: Path) -> None:
     with owner_of(cluster) as owner:
         pid = facts_of(owner)["pid"]
@@ -181,6 +184,7 @@ def test_a_killed_owner_takes_its_server_along(cluster: Path) -> None:
         assert "was not properly shut down" not in server_log(server)
 
 
+@pytest.mark.kills
 def test_a_folder_is_free_again_as_soon_as_a_killed_owners_server_is_gone(cluster: Path) -> None:
     with owner_of(cluster) as owner:
         facts_of(owner)
@@ -190,6 +194,7 @@ def test_a_folder_is_free_again_as_soon_as_a_killed_owners_server_is_gone(cluste
             assert value(server, "SELECT 1") == 1
 
 
+@pytest.mark.kills
 def test_an_owner_killed_while_the_cluster_is_made_leaves_a_usable_folder(folder: Path) -> None:
     with owner_of(folder) as owner:
         wait_for((folder / "pg-new" / "PG_VERSION").exists, "initdb began")
@@ -209,6 +214,7 @@ def test_a_second_start_on_a_folder_in_use_is_refused(cluster: Path) -> None:
         assert value(server, "SELECT 1") == 1
 
 
+@pytest.mark.kills
 def test_a_process_that_outlives_its_killed_server_keeps_the_folder(cluster: Path) -> None:
     with server_on(cluster) as server, session(server) as busy:
         backend = busy.run("SELECT pg_backend_pid()")[0][0]

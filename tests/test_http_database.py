@@ -20,6 +20,7 @@ from kit.postgres import free_port
 from kit.store import Store
 from kit.wait import wait_until
 
+pytestmark = pytest.mark.faults
 MISSING = "01a22c1b-4037-754f-97f2-a463dd9dbbc7"
 TASK = {"kind": "plain", "payload": {}}
 

@@ -84,6 +84,7 @@ def test_without_the_database_the_api_says_503_and_afterwards_all_is_well(
     assert pool.process.poll() is None
 
 
+@pytest.mark.kills
 def test_after_the_whole_pool_was_killed_the_next_start_says_what_became_of_everything(
     new_pool: NewPool, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_after_the_whole_pool_was_killed_the_next_start_says_what_became_of_ever
     assert pool.submit("words", TEXT) not in {running, waiting}
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize(("kind", "state"), [("block.fail", "failed"), ("block.unknown", "unknown")])
 def test_a_killed_workers_task_is_settled_and_nobody_else_is_disturbed(
     new_pool: NewPool, tmp_path: Path, kind: str, state: str
@@ -170,6 +172,7 @@ def test_a_requeue_task_runs_again_until_its_budget_is_spent(new_pool: NewPool, 
     assert pool.wait_for(pool.submit("words", TEXT), "succeeded")
 
 
+@pytest.mark.kills
 def test_eight_deaths_while_the_supervisor_is_stopped_are_eight_recoveries(new_pool: NewPool, tmp_path: Path) -> None:
     pool = new_pool(workers=8).start()
     wait_until(lambda: len(pool.worker_pids()) == 8, "eight workers")
