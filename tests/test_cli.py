@@ -15,7 +15,7 @@ import pytest
 from deadsure.cli import log
 from deadsure.cli.embedded import EmbeddedPostgres
 from deadsure.cli.main import COMMANDS
-from deadsure.runtime import db, dsn, events
+from deadsure.runtime import client, db, dsn, events
 from kit import postgres
 from kit.command import deadsure, environment
 from kit.pool import dsn_text
@@ -25,6 +25,19 @@ NOWHERE = {"DEADSURE_DATABASE_DSN": "postgresql://app:s3cret@127.0.0.1:1/app"}
 
 def test_it_says_its_version() -> None:
     assert deadsure("--version").stdout == f"deadsure {product.__version__}\n"
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    assert {name for name in product.__all__ if getattr(product, name) is None} == set()
+    assert product.submit is client.submit
+    with pytest.raises(AttributeError, match="no attribute 'Inlet'"):
+        _ = product.Inlet  # type: ignore[attr-defined]
+
+
+def test_a_client_command_loads_no_driver() -> None:
+    said = deadsure("show", "--help", env={"PYTHONPROFILEIMPORTTIME": "1"}).stderr
+    assert "deadsure.cli.client" in said
+    assert "pg8000" not in said
 
 
 @pytest.mark.parametrize("command", COMMANDS)
