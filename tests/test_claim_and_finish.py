@@ -292,12 +292,17 @@ def test_a_scheduled_row_whose_task_is_no_longer_queued_just_leaves(store: Store
     assert store.query("select id from deadsure.ready union all select id from deadsure.scheduled") == []
 
 
-def test_a_repeated_registration_leaves_the_slot_as_it_is(store: Store) -> None:
-    """A statement that has looked up the slot's row would not find the version that a late repeat had written."""
-    worker = store.worker()
-    store.submit()
-    assert worker.claim() is not None
-    row = "select ctid, task_ids, token from deadsure.slots where slot = :slot"
-    before = store.query(row, slot=worker.slot.id)
-    assert pool.register_slot(store.connection, worker.slot, store.incarnation, 1)
-    assert store.query(row, slot=worker.slot.id) == before
+@pytest.mark.parametrize("spot", ["known", "not known"])
+def test_a_slot_that_somebody_writes_meanwhile_is_found_again(store: Store, spot: str) -> None:
+    """The statement waits for the other writer, and must not claim without naming the task in the new version."""
+    worker, other = store.worker(), store.connect()
+    if spot == "known":
+        assert worker.claim() is None
+    task = store.submit()
+    with ThreadPoolExecutor(1) as pool, other.transaction():
+        other._driver.run("update deadsure.slots set number = 7 where slot = :slot", slot=str(worker.slot.id))
+        claiming = pool.submit(worker.claim)
+        wait_until(lambda: store.waits_for_a_lock("test"), "it waits")
+    claimed = claiming.result(10)
+    named = store.query("select task_ids from deadsure.slots where slot = :slot", slot=worker.slot.id)[0]["task_ids"]
+    assert (claimed and claimed.id, named) == (task, [task])

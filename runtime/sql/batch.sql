@@ -10,13 +10,20 @@
 -- Answers in one row: mine, trusted, finished (the new states, in the order of :done; null: refused, and nothing was
 -- claimed), picked, conflict, spot, claimed (the tasks in the order in which they are to run, as one JSON text; null
 -- for none).
-with own as (
+with sought as (
+  select coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid))) as spot
+),
+locked as (
   select s.ctid as spot, i.lease_until > clock_timestamp() as trusted
     from deadsure.slots s
     join deadsure.incarnations i on i.incarnation = s.incarnation
-   where s.ctid = coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid)))
+   where s.ctid = (select spot from sought)
      and s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint)
      for update of s
+),
+own as (
+  -- As in finish_and_claim.
+  select l.trusted, l.spot from locked l where l.spot = (select spot from sought)
 ),
 fin as (
   -- Each guarded by state, fence and owner, as in finish_and_claim.

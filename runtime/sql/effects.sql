@@ -66,10 +66,17 @@ select exists (select 1 from own) as mine, (select verdict from verdict) as verd
 -- task can only succeed, be tried again or become unknown: nothing is failed or canceled that may yet be done.
 -- :kept and :kept_fences are what the slot holds beside it, and goes on holding.
 -- Answers: mine, the new state (null: refused), why it is unknown, if it is, and where the slot's row is now.
-with own as (
+with sought as (
+  select coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid))) as spot
+),
+locked as (
   select s.ctid as spot from deadsure.slots s
-   where s.ctid = coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid)))
+   where s.ctid = (select spot from sought)
      and s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint) for update
+),
+own as (
+  -- As in finish_and_claim.
+  select l.spot from locked l where l.spot = (select spot from sought)
 ),
 hand as (
   select t.id, clock_timestamp() as now, t.cancel_requested, t.attempts, t.max_attempts,

@@ -14,15 +14,23 @@
 -- and nothing was claimed), picked (true with nothing claimed: a stale row of ready was dropped, ask again at once),
 -- conflict (a row that was passed over is held, or was just taken, by another worker), spot (where the slot's row
 -- is now), claimed (the task as one JSON text, which is read faster than eleven values; null for none).
-with own as (
+with sought as (
+  select coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid))) as spot
+),
+locked as (
   -- 1. My slot first: the lock order is slot, then task, for everybody. The lease is asked for the claim only: while
   --    the slot has not ended nobody else has decided, and a known result must not be thrown away.
   select s.ctid as spot, i.lease_until > clock_timestamp() as trusted
     from deadsure.slots s
     join deadsure.incarnations i on i.incarnation = s.incarnation
-   where s.ctid = coalesce(cast(:spot as tid), (select o.ctid from deadsure.slots o where o.slot = cast(:slot as uuid)))
+   where s.ctid = (select spot from sought)
      and s.slot = cast(:slot as uuid) and not s.ended and s.token = cast(:token as bigint)
      for update of s
+),
+own as (
+  -- A version that came while we waited for the lock is not this statement's to write: step 6 would not see it. Some
+  -- releases of PostgreSQL do not compare a ctid again after waiting.
+  select l.trusted, l.spot from locked l where l.spot = (select spot from sought)
 ),
 fin as (
   -- 2. The finish, guarded by state, fence AND owner: a fence can repeat after a failover that lost a claim. A cancel

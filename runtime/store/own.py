@@ -11,10 +11,10 @@ from ..sql import Statement
 def run(connection: Connection, statement: Statement, slot: Slot, **parameters: Value) -> Row:
     """The one row that it answers, of which the first value is whether the slot is still this worker's.
 
-    A slot that is not there any more may have moved, by VACUUM FULL or by a late repeat of its registration. Nothing
-    was done then, and the same is asked again by its id.
+    A slot that was not found may only have moved: by VACUUM FULL, or written by somebody for whom the statement has
+    waited. Nothing was done then, and the same is asked once more by its id.
     """
     answer = connection.run(statement, slot=slot.id, token=slot.token, spot=slot.spot, **parameters)[0]
-    if not answer[0] and slot.spot is not None:
+    if not answer[0]:
         answer = connection.run(statement, slot=slot.id, token=slot.token, spot=None, **parameters)[0]
     return answer

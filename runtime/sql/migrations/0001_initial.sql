@@ -175,8 +175,6 @@ create table deadsure.incarnations (
   check ((ended_at is null) = (ended_by is null))
 ) with (fillfactor = 50);
 
--- Written by its worker, whose every statement changes the token, and once by whoever ends it; by nobody else. The hot
--- statement relies on that: a version of the row that came after its snapshot it would not find.
 create table deadsure.slots (
   slot        uuid primary key,
   incarnation uuid not null references deadsure.incarnations,
