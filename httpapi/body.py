@@ -52,10 +52,16 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _in_json_words(text: str) -> str:
-    """The decoder's message in the words of JSON: a client knows nothing of a float, nor that 1.0 stands for 1."""
+    """The decoder's message in the words of JSON: a client knows nothing of a float, nor that 1.0 stands for 1.
+
+    What the client has named itself, an unknown field or the place, stays as it is.
+    """
+    said, at, place = text.partition(" - at ")
+    if not said.startswith("Expected "):
+        return text
     for word, plain in _PLAIN.items():
-        text = text.replace(word, plain)
-    return _WHOLE.sub(r"\1", text)
+        said = said.replace(word, plain)
+    return _WHOLE.sub(r"\1", said) + at + place
 
 
 async def _collect(request: Request, limit: int) -> bytes:

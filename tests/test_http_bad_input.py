@@ -147,6 +147,8 @@ def test_a_payload_that_is_no_json_or_cannot_be_kept_is_400(api: Api, what: str)
         ("max_attempts", b"1.5", "Expected a whole number - at `$.max_attempts`"),
         ("priority", b'"high"', "Expected a number or null, got a string - at `$.priority`"),
         ("timeout", b"0", "Expected a number > 0 - at `$.timeout`"),
+        ("float", b"0", "unknown field `float`"),
+        ("1.0", b"0", "unknown field `1.0`"),
     ],
 )
 def test_a_refusal_speaks_of_json(api: Api, field: str, text: bytes, said: str) -> None:
